@@ -1,0 +1,27 @@
+// Package cpu is fuel's host memory and its byte kernels: memory from the
+// operating system, mapped files, clearing, copying and filling, and the
+// guarded access that turns a fault in a mapped file into an error.
+//
+// It is a leaf. It knows nothing of fuel and may be used without it.
+//
+// Every function takes any address and any length: alignment makes it faster,
+// never wrong. Long work is done in pieces of [Piece] bytes, so that the
+// garbage collector and other goroutines get in between.
+//
+// This version has one implementation of every kernel, in Go, named "generic"
+// by [Tier]. The build tag purego means "no assembly" and so changes nothing
+// yet.
+package cpu
+
+// Align is the alignment in bytes of every block that fuel allocates on the
+// host: one cache line, and the widest vector register (AVX-512) there is.
+const Align = 64
+
+// Piece is the largest number of bytes that is worked on without a look at
+// the scheduler. Go cannot preempt a clear or copy, and a stop-the-world waits
+// for it (golang/go#69327): 256 KiB take well under 0.1 ms on the slowest
+// memory we know of.
+const Piece = 256 << 10
+
+// Tier names the implementation of the kernels in use.
+func Tier() string { return "generic" }

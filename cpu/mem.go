@@ -1,0 +1,57 @@
+package cpu
+
+import (
+	"errors"
+	"os"
+)
+
+// ErrNoMemory is what Reserve returns where the system refuses memory.
+var ErrNoMemory = errors.New("cpu: the system refuses memory")
+
+// A Mapping is part of a file in memory, read-only.
+type Mapping struct {
+	// Bytes is the part that was asked for. It must not be written to.
+	Bytes []byte
+
+	// Mapped is false where the platform cannot map files: Bytes is then a
+	// copy on the Go heap.
+	Mapped bool
+
+	pages []byte // what the system gave: whole pages around Bytes
+}
+
+// MapFile maps n bytes of f, n > 0, beginning off bytes into it; off need not
+// be a multiple of anything. The file may be closed, renamed or deleted
+// afterwards. What happens to Bytes when somebody writes to the file is up to
+// the system; when somebody truncates it, reading past the new end faults, and
+// Guard turns that into an error.
+//
+// The caller calls Unmap when nothing uses Bytes any more.
+func MapFile(f *os.File, off int64, n int) (*Mapping, error) {
+	return mapFile(f, off, n)
+}
+
+// Unmap gives the memory back. Bytes must not be used afterwards.
+func (m *Mapping) Unmap() error {
+	pages := m.pages
+	m.pages, m.Bytes = nil, nil
+	if pages == nil {
+		return nil
+	}
+	return unmapFile(pages)
+}
+
+// window rounds a range of a file to whole pages of the given size: the page
+// offset to map at, the bytes to map, and how many bytes into that the range
+// begins. ok is false where a number does not fit.
+func window(off int64, n, page int) (start int64, length, skip int, ok bool) {
+	const maxInt = int(^uint(0) >> 1)
+	if off < 0 || n < 0 {
+		return 0, 0, 0, false
+	}
+	skip = int(off % int64(page))
+	if n > maxInt-skip {
+		return 0, 0, 0, false
+	}
+	return off - int64(skip), n + skip, skip, true
+}

@@ -1,0 +1,78 @@
+package cpu
+
+import (
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// HaveReserve reports whether Reserve takes memory from the system, so that a
+// refusal is an error.
+const HaveReserve = true
+
+// granularity is what the offset of a view must be a multiple of: 64 KiB on
+// every Windows there is (dwAllocationGranularity).
+const granularity = 64 << 10
+
+// Reserve returns n > 0 zeroed bytes of fresh memory from the system, aligned
+// to 64 KiB. No page of it is resident until it is touched, but all of it
+// counts against the system's commit limit. A refusal is an error that wraps
+// ErrNoMemory. Give the memory back with Release.
+func Reserve(n int) ([]byte, error) {
+	addr, err := windows.VirtualAlloc(0, uintptr(n), windows.MEM_RESERVE|windows.MEM_COMMIT, windows.PAGE_READWRITE)
+	if err != nil {
+		return nil, fmt.Errorf("%w: VirtualAlloc of %d bytes: %w", ErrNoMemory, n, err)
+	}
+	return unsafe.Slice(pointer(addr), n), nil
+}
+
+// Release gives memory from Reserve back to the system.
+func Release(b []byte) error {
+	return windows.VirtualFree(uintptr(unsafe.Pointer(unsafe.SliceData(b))), 0, windows.MEM_RELEASE)
+}
+
+// Forbid makes memory from Reserve unreadable, so that a late use of it
+// faults, and drops its contents. Release may follow.
+func Forbid(b []byte) error {
+	return windows.VirtualFree(uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), windows.MEM_DECOMMIT)
+}
+
+func mapFile(f *os.File, off int64, n int) (*Mapping, error) {
+	start, length, skip, ok := window(off, n, granularity)
+	if !ok {
+		return nil, fmt.Errorf("cpu: map %d bytes at %d: %w", n, off, windows.ERROR_ARITHMETIC_OVERFLOW)
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var addr uintptr
+	var mapErr error
+	err = conn.Control(func(fd uintptr) {
+		section, err := windows.CreateFileMapping(windows.Handle(fd), nil, windows.PAGE_READONLY, 0, 0, nil)
+		if err != nil {
+			mapErr = err
+			return
+		}
+		addr, mapErr = windows.MapViewOfFile(section, windows.FILE_MAP_READ, uint32(start>>32), uint32(start), uintptr(length))
+		_ = windows.CloseHandle(section) // the view keeps the section
+	})
+	if err == nil {
+		err = mapErr
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cpu: map %d bytes at %d of %s: %w", n, off, f.Name(), err)
+	}
+	pages := unsafe.Slice(pointer(addr), length)
+	return &Mapping{Bytes: pages[skip:length:length], Mapped: true, pages: pages}, nil
+}
+
+func unmapFile(pages []byte) error {
+	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(pages))))
+}
+
+// pointer makes a pointer of an address outside the Go heap, which no
+// collector moves: the indirection is what go vet accepts for that.
+func pointer(addr uintptr) *byte { return *(**byte)(unsafe.Pointer(&addr)) }

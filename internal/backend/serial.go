@@ -1,0 +1,119 @@
+package backend
+
+import (
+	"context"
+	"sync"
+)
+
+// Serial runs functions one after another in a goroutine of its own and hands
+// out Points: the queue of the CPU, and of a fake device. The goroutine is
+// there only while there is work. The zero value is ready.
+type Serial struct {
+	// Before, if not nil, is called before each function, in the goroutine
+	// that runs it. Set it before the first use.
+	Before func()
+
+	mu      sync.Mutex
+	jobs    []func() error
+	last    Point // given to the newest job
+	done    Point // everything up to here has run
+	failed  map[Point]error
+	order   []Point       // keys of failed, oldest first
+	changed chan struct{} // closed when done moves; nil while nobody waits
+}
+
+// maxFailed bounds the errors kept for somebody who may wait for them.
+const maxFailed = 1024
+
+// Do queues f and returns its Point.
+func (q *Serial) Do(f func() error) Point {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.jobs = append(q.jobs, f)
+	q.last++
+	if len(q.jobs) == 1 {
+		go q.run()
+	}
+	return q.last
+}
+
+// Last is the Point of the newest work.
+func (q *Serial) Last() Point {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.last
+}
+
+func (q *Serial) run() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.jobs) > 0 {
+		f := q.jobs[0]
+		q.mu.Unlock()
+		if q.Before != nil {
+			q.Before()
+		}
+		err := f()
+		q.mu.Lock()
+		q.jobs[0] = nil
+		q.jobs = q.jobs[1:]
+		q.done++
+		if err != nil {
+			q.remember(q.done, err)
+		}
+		if q.changed != nil {
+			close(q.changed)
+			q.changed = nil
+		}
+	}
+	q.jobs = nil
+}
+
+func (q *Serial) remember(p Point, err error) {
+	if q.failed == nil {
+		q.failed = map[Point]error{}
+	}
+	if len(q.order) == maxFailed {
+		delete(q.failed, q.order[0])
+		q.order = q.order[1:]
+	}
+	q.failed[p] = err
+	q.order = append(q.order, p)
+}
+
+// Done reports whether p has passed.
+func (q *Serial) Done(p Point) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return p <= q.done
+}
+
+// Wait returns when p has passed, with the error of p's own function, or with
+// ctx's error. A Point that was not handed out yet is waited for all the same.
+func (q *Serial) Wait(ctx context.Context, p Point) error {
+	for {
+		q.mu.Lock()
+		if p <= q.done {
+			err := q.failed[p]
+			q.mu.Unlock()
+			return err
+		}
+		if q.changed == nil {
+			q.changed = make(chan struct{})
+		}
+		changed := q.changed
+		q.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Drain waits for everything queued so far.
+func (q *Serial) Drain() {
+	// A background context never ends the wait, and a failed job is its own
+	// waiter's business.
+	_ = q.Wait(context.Background(), q.Last())
+}

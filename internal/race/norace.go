@@ -1,0 +1,44 @@
+//go:build !race
+
+// Package race tells the race detector what it cannot see for itself: memory
+// that assembly or the operating system touches, and which of fuel's own
+// atomic counters order a caller's accesses and which do not.
+//
+// Without -race every function is empty and Enabled is false.
+package race
+
+// Enabled reports whether the program was built with -race.
+const Enabled = false
+
+// Read does nothing without -race.
+func Read(b []byte) {}
+
+// Write does nothing without -race.
+func Write(b []byte) {}
+
+// An Order does nothing without -race.
+type Order struct{}
+
+// Acquire does nothing without -race.
+func (*Order) Acquire() {}
+
+// Release does nothing without -race.
+func (*Order) Release() {}
+
+// Disable does nothing without -race.
+func Disable() {}
+
+// Enable does nothing without -race.
+func Enable() {}
+
+// A Shadow is empty without -race.
+type Shadow struct{}
+
+// Used is false without -race.
+func (*Shadow) Used() bool { return false }
+
+// Read does nothing without -race.
+func (*Shadow) Read(off, n, size int) {}
+
+// Write does nothing without -race.
+func (*Shadow) Write(off, n, size int) {}
