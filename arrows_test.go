@@ -1,0 +1,100 @@
+package fuel_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/go-fuel/fuel"
+
+// allowed says for each room of ARCHITECTURE.md what it may import beyond the
+// standard library, as prefixes. Tests may import more.
+var allowed = map[string][]string{
+	"cpu":              {"golang.org/x/sys/"},
+	"internal/backend": {},
+	"internal/check":   {},
+	"internal/guard":   {module + "/internal/require", "golang.org/x/sys/"},
+	"internal/race":    {},
+	"internal/require": {},
+	"internal/track":   {module + "/internal/check"},
+	".":                {module + "/cpu", module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
+}
+
+// imports lists what the files of every package of the module import, without
+// its tests.
+func imports(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	found := map[string]map[string]bool{}
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && file != "." && (name[0] == '.' || name == "testdata" || nested(file)) {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		room := path.Dir(filepath.ToSlash(file))
+		if found[room] == nil {
+			found[room] = map[string]bool{}
+		}
+		for _, i := range f.Imports {
+			p, err := strconv.Unquote(i.Path.Value)
+			if err != nil {
+				return err
+			}
+			found[room][p] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// nested reports whether a directory is a module of its own.
+func nested(dir string) bool {
+	m, err := filepath.Glob(filepath.Join(dir, "go.mod"))
+	return err == nil && len(m) > 0
+}
+
+// The arrows of ARCHITECTURE.md: cpu and internal know nothing of fuel, and
+// nobody reaches around it. A program without plugins is static only as long
+// as nothing here imports ebitengine/purego.
+func TestImportArrows(t *testing.T) {
+	found := imports(t)
+	if len(found) < len(allowed) {
+		t.Errorf("%d packages, and %d are known: %v", len(found), len(allowed), found)
+	}
+	for room, imported := range found {
+		may, known := allowed[room]
+		if !known {
+			t.Errorf("%s is a new room: say in this test what it may import", room)
+			continue
+		}
+		for p := range imported {
+			if !strings.Contains(strings.SplitN(p, "/", 2)[0], ".") {
+				continue // the standard library
+			}
+			ok := false
+			for _, a := range may {
+				ok = ok || p == a || strings.HasSuffix(a, "/") && strings.HasPrefix(p, a)
+			}
+			if !ok {
+				t.Errorf("%s imports %s", room, p)
+			}
+		}
+	}
+}

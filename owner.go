@@ -1,0 +1,389 @@
+package fuel
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-fuel/fuel/cpu"
+	"github.com/go-fuel/fuel/internal/backend"
+	"github.com/go-fuel/fuel/internal/race"
+)
+
+// An owner is a mutable identity: which region it uses now. The Views of a
+// Storage share its owner; every Clone has one of its own.
+//
+// The rules that keep it right without a lock on the fast paths:
+//
+//   - r is set when the owner is made and changes only in private, under mu,
+//     while somebody holds the owner.
+//   - Whoever uses r after loading it first counts itself into r.word and then
+//     looks whether the owner still uses r, and begins again if not.
+//   - An owner that is held cannot lose its region.
+type owner struct {
+	r *region // through loadRegion and storeRegion
+
+	// holds counts the open handles and running mutations, less one, so that
+	// the zero value is an owner with one handle. Below zero it is over.
+	holds atomic.Int64
+
+	off, size int // extent in owner coordinates, bytes
+
+	id      atomic.Uint64 // 0: not asked for yet
+	version atomic.Uint64
+
+	// shadow stands for the extent where the race detector does not see the
+	// memory, or not all of an owner's: mapped files and wrapped memory. It has
+	// no size without -race.
+	shadow race.Shadow
+
+	mu sync.Mutex // serializes private copies and Take
+}
+
+// touchRead tells the race detector that n bytes of r, the owner's region, are
+// read, from off on in owner coordinates.
+func (o *owner) touchRead(r *region, off, n int) {
+	if !race.Enabled || n == 0 || !r.host() {
+		return
+	}
+	if o.shadowed(r) {
+		o.shadow.Read(off-o.off, n, o.size)
+	}
+	race.Read(r.bytes(off, n)) // ignored outside the Go heap
+}
+
+// touchWrite is touchRead for a write.
+func (o *owner) touchWrite(r *region, off, n int) {
+	if !race.Enabled || n == 0 || !r.host() {
+		return
+	}
+	if o.shadowed(r) {
+		o.shadow.Write(off-o.off, n, o.size)
+	}
+	race.Write(r.bytes(off, n))
+}
+
+// shadowed reports whether the owner has, or had, memory that the race
+// detector does not see: after a private copy the shadow still orders what
+// was read before.
+func (o *owner) shadowed(r *region) bool {
+	return r.mem.kind == MemoryMapped || r.mem.kind == MemoryWrapped || o.shadow.Used()
+}
+
+// ids hands out what ID returns.
+var ids atomic.Uint64
+
+// hold keeps the owner's region from being given up. It fails where the owner
+// is over.
+func (o *owner) hold() bool {
+	race.Disable()
+	defer race.Enable()
+	for {
+		n := o.holds.Load()
+		if n < 0 {
+			return false
+		}
+		if o.holds.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// letGo ends a hold, or a handle, and gives the region up with the last one.
+func (o *owner) letGo() {
+	race.Disable()
+	n := o.holds.Add(-1)
+	race.Enable()
+	if n < 0 {
+		loadRegion(&o.r).dropOwner()
+	}
+}
+
+// changed counts a mutation. It is called at its begin and its end, so that
+// nobody takes a value that was read in between for a final one.
+func (o *owner) changed() {
+	race.Disable()
+	o.version.Add(1)
+	race.Enable()
+}
+
+// identity returns the owner's id, drawing one at the first call: most owners
+// are never asked.
+func (o *owner) identity() uint64 {
+	for {
+		if id := o.id.Load(); id != 0 {
+			return id
+		}
+		o.id.CompareAndSwap(0, ids.Add(1))
+	}
+}
+
+// private returns the owner's region with a writer counted in, after making
+// it the owner's alone where others share it or it is read-only. With discard
+// the old bytes need not be kept. The caller holds the owner.
+//
+// Where it fails everything is as it was.
+func (o *owner) private(ctx context.Context, discard bool) (*region, error) {
+	if r := loadRegion(&o.r); r.tryWrite() {
+		if loadRegion(&o.r) == r {
+			return r, nil
+		}
+		r.leaveWrite() // another owner's by now
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	old := loadRegion(&o.r) // stays: only who has mu may change it
+	if !old.joinOrWrite() {
+		return old, nil
+	}
+	// As an owner too many, this copy keeps everybody from writing to old.
+	defer old.dropOwner()
+	fresh, err := o.copyOf(ctx, old, discard)
+	if err != nil {
+		return nil, err
+	}
+	fresh.word.Add(oneWriter)
+	storeRegion(&o.r, fresh)
+	o.id.Store(0)
+	old.dropOwner()
+	return fresh, nil
+}
+
+// joinOrWrite counts the caller in as a writer and returns false if the memory
+// may be written, else as one more owner and returns true.
+func (r *region) joinOrWrite() (joined bool) {
+	for {
+		if r.tryWrite() {
+			return false
+		}
+		ok, _ := r.tryShare()
+		if ok {
+			return true
+		}
+		// A writer: of this owner, since it is the only one. The next try to
+		// write succeeds.
+	}
+}
+
+// copyOf allocates a region for the owner's extent on the device of old, and
+// fills it from there unless discard is set.
+func (o *owner) copyOf(ctx context.Context, old *region, discard bool) (*region, error) {
+	fresh, err := allocRegion(old.mem.dev, o.size, false, o.off)
+	if err != nil || o.size == 0 {
+		return fresh, err
+	}
+	old.mem.dev.copies.Add(1)
+	if !discard {
+		var done int
+		done, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, nil)
+		if err != nil {
+			fresh.dropOwner()
+			return nil, stopped{done, err}
+		}
+	}
+	return fresh, nil
+}
+
+// copyBytes copies n bytes between regions, in owner coordinates of each, by
+// the best way there is, and returns the bytes done. The caller has counted
+// itself in on both, and dst may be written.
+func copyBytes(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (int, error) {
+	if n == 0 {
+		return 0, nil
+	}
+	if err := src.settle(false); err != nil {
+		return 0, err
+	}
+	if err := dst.settle(true); err != nil {
+		return 0, err
+	}
+	switch {
+	case dst.host() && src.host():
+		return copyHost(ctx, dst, dstOff, src, srcOff, n, progress)
+	case dst.host():
+		return steps(ctx, n, func(off, end int) error {
+			return src.download(dst.bytes(dstOff+off, end-off), srcOff+off)
+		}, progress)
+	case src.host() && !src.mem.buf.MayFault:
+		return steps(ctx, n, func(off, end int) error {
+			return dst.upload(dstOff+off, src.bytes(srcOff+off, end-off))
+		}, progress)
+	case src.mem.dev == dst.mem.dev:
+		return copyDevice(ctx, dst, dstOff, src, srcOff, n, progress)
+	}
+	return bounce(ctx, dst, dstOff, src, srcOff, n, progress)
+}
+
+// copyHost copies within host memory, where the ranges may be parts of one.
+func copyHost(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (int, error) {
+	d, s := dst.bytes(dstOff, n), src.bytes(srcOff, n)
+	// Pieces in any order would read what others wrote.
+	if cpu.Overlap(d, s) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if err := guarded(src.mem.buf, func() { cpu.Copy(d, s) }); err != nil {
+			return 0, fromDriver(err)
+		}
+		if progress != nil {
+			progress(n)
+		}
+		return n, nil
+	}
+	done, err := cpu.Run(ctx, n, func(off, end int) error {
+		return guarded(src.mem.buf, func() { cpu.Copy(d[off:end], s[off:end]) })
+	}, progress)
+	return done, fromDriver(err)
+}
+
+// step is the most that one driver call copies: long copies trip the
+// watchdogs of GPU drivers (gfx-rs/wgpu#8133), and the context is looked at
+// between.
+const step = 64 << 20
+
+// steps calls f for consecutive ranges of [0, n) in order.
+func steps(ctx context.Context, n int, f func(off, end int) error, progress func(done int)) (int, error) {
+	for off := 0; off < n; {
+		if err := ctx.Err(); err != nil {
+			return off, err
+		}
+		end := off + min(step, n-off)
+		if err := f(off, end); err != nil {
+			return off, err
+		}
+		off = end
+		if progress != nil {
+			progress(off)
+		}
+	}
+	return n, nil
+}
+
+func copyDevice(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (int, error) {
+	dev := dst.mem.dev
+	length := step
+	if dst == src && dstOff < srcOff+n && srcOff < dstOff+n {
+		length = n // the driver makes one overlapping copy right, not several
+	}
+	done := 0
+	for done < n {
+		if err := ctx.Err(); err != nil {
+			return done, err
+		}
+		if err := dev.usable(); err != nil {
+			return done, err
+		}
+		k := min(length, n-done)
+		p, err := dev.be.Copy(dst.mem.buf, dstOff-dst.origin+done, src.mem.buf, srcOff-src.origin+done, k)
+		if err == nil {
+			raise(&src.mem.lastUse, p)
+			err = dst.await(ctx, p)
+		}
+		if err != nil {
+			return done, dev.noted(err)
+		}
+		done += k
+		if progress != nil {
+			progress(done)
+		}
+	}
+	return n, nil
+}
+
+// await notes that work at p writes the region, and waits for it.
+func (r *region) await(ctx context.Context, p backend.Point) error {
+	raise(&r.mem.lastUse, p)
+	return r.mem.dev.be.Wait(ctx, p)
+}
+
+// upload copies host memory that cannot fault to a range and waits for it: the
+// memory is the caller's, so the work on it is never abandoned.
+func (r *region) upload(off int, src []byte) error {
+	dev := r.mem.dev
+	if err := dev.usable(); err != nil {
+		return err
+	}
+	p, err := dev.be.Upload(r.mem.buf, off-r.origin, src)
+	if err == nil {
+		err = r.await(context.Background(), p)
+	}
+	return dev.noted(err)
+}
+
+func (r *region) download(dst []byte, off int) error {
+	dev := r.mem.dev
+	if err := dev.usable(); err != nil {
+		return err
+	}
+	return dev.noted(dev.be.Download(dst, r.mem.buf, off-r.origin))
+}
+
+// bounceSize is the length of the host memory through which bytes go that
+// have no direct way: large enough that the cost of a driver call does not
+// count, small enough for the second-level cache of most hosts.
+const bounceSize = 1 << 20
+
+// bounces keeps them for reuse.
+var bounces = sync.Pool{New: func() any { b := cpu.AlignedHeap(bounceSize); return &b }}
+
+// bounce copies through host memory: between devices of different kinds, and
+// from a mapped file, which no driver may read itself.
+func bounce(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (int, error) {
+	buf := bounces.Get().(*[]byte)
+	defer bounces.Put(buf)
+	done := 0
+	for done < n {
+		if err := ctx.Err(); err != nil {
+			return done, err
+		}
+		b := (*buf)[:min(bounceSize, n-done)]
+		if err := src.read(b, srcOff+done); err != nil {
+			return done, err
+		}
+		if err := dst.upload(dstOff+done, b); err != nil {
+			return done, err
+		}
+		done += len(b)
+		if progress != nil {
+			progress(done)
+		}
+	}
+	return n, nil
+}
+
+// read copies a range of the region to host memory.
+func (r *region) read(p []byte, off int) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if err := r.settle(false); err != nil {
+		return err
+	}
+	if !r.host() {
+		return r.download(p, off)
+	}
+	b := r.bytes(off, len(p))
+	_, err := cpu.Run(context.Background(), len(p), func(i, end int) error {
+		return guarded(r.mem.buf, func() { cpu.Copy(p[i:end], b[i:end]) })
+	}, nil)
+	return fromDriver(err)
+}
+
+// write copies host memory to a range of the region.
+func (r *region) write(off int, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	if err := r.settle(true); err != nil {
+		return err
+	}
+	if !r.host() {
+		return r.upload(off, p)
+	}
+	b := r.bytes(off, len(p))
+	_, err := cpu.Run(context.Background(), len(p), func(i, end int) error {
+		cpu.Copy(b[i:end], p[i:end])
+		return nil
+	}, nil)
+	return err
+}

@@ -1,0 +1,180 @@
+package fuel
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-fuel/fuel/internal/backend"
+)
+
+// A Queue is a device's ordered stream of work, asynchronous: its methods
+// return when the work is in the queue. Work runs in the order in which it was
+// given, after all that was given before, also by Storage methods. Every
+// device has one; two values for the same device are the same Queue. It is
+// safe for use by several goroutines.
+//
+// A Storage may be closed while queued work uses it: its memory stays until
+// the work has passed. A Clone that is made after a Copy was queued sees what
+// the copy writes. Storage methods wait for queued work that they depend on.
+type Queue struct {
+	dev *device
+}
+
+// A Point is a place in a Queue: all work up to and including the one that
+// returned it. The zero Point has always passed.
+type Point struct {
+	dev *device
+	p   backend.Point
+}
+
+// An External is work outside fuel that a Queue can wait for. Which fields
+// count depends on the Kind of the Queue's device.
+type External struct {
+	// Done, for the CPU: closed when the work is done.
+	Done <-chan struct{}
+
+	// Handle, for a GPU: CUevent, VkSemaphore (timeline) or MTLSharedEvent.
+	Handle uint64
+
+	// Value, for Vulkan and Metal: what the semaphore or event must reach.
+	Value uint64
+}
+
+// QueueOf returns the Queue of a device. For errors see Alloc.
+func QueueOf(dev Device) (*Queue, error) {
+	d, err := openDevice(context.Background(), dev)
+	if err == nil {
+		err = d.usable()
+	}
+	if err != nil {
+		return nil, opError("QueueOf", dev, 0, err)
+	}
+	return &Queue{d}, nil
+}
+
+// Device returns the device of the Queue.
+func (q *Queue) Device() Device { return q.dev.id }
+
+// Copy queues a copy of all of src to dst, which must have the same dtype,
+// encoding and length and be on the Queue's device, else it is ErrMismatch. A
+// private copy that dst needs is made at once. An error of the copy itself
+// comes from Wait.
+func (q *Queue) Copy(dst, src *Storage) (Point, error) {
+	if dst.dtype != src.dtype || dst.enc != src.enc || dst.n != src.n {
+		return Point{}, dst.fail("Queue.Copy", fmt.Errorf("%w: %d %s %s from %d %s %s", ErrMismatch, dst.n, dst.enc, dst.dtype, src.n, src.enc, src.dtype))
+	}
+	p, err := q.write(dst, dst.own != src.own, func(r *region) (backend.Point, error) {
+		from, err := src.pin()
+		if err != nil {
+			return 0, err
+		}
+		defer from.unpin()
+		if from.mem.dev != q.dev {
+			return 0, fmt.Errorf("%w: a storage on %s, and the queue is of %s", ErrMismatch, from.mem.dev.id, q.dev.id)
+		}
+		p, err := q.dev.be.Copy(r.mem.buf, dst.off-r.origin, from.mem.buf, src.off-from.origin, dst.size)
+		if err == nil {
+			raise(&from.mem.lastUse, p)
+		}
+		return p, err
+	})
+	return p, dst.fail("Queue.Copy", err)
+}
+
+// Zero queues the clearing of all of dst, which must be on the Queue's device.
+func (q *Queue) Zero(dst *Storage) (Point, error) {
+	p, err := q.fill(dst, []byte{0})
+	return p, dst.fail("Queue.Zero", err)
+}
+
+// Fill queues a Fill of all of dst, which must be on the Queue's device. The
+// pattern is as Storage.Fill has it, and may be changed afterwards.
+func (q *Queue) Fill(dst *Storage, pattern []byte) (Point, error) {
+	p, err := q.fill(dst, pattern)
+	return p, dst.fail("Queue.Fill", err)
+}
+
+func (q *Queue) fill(dst *Storage, pattern []byte) (Point, error) {
+	if err := checkPattern(pattern, dst.size); err != nil {
+		return Point{}, err
+	}
+	return q.write(dst, true, func(r *region) (backend.Point, error) {
+		return q.dev.be.Fill(r.mem.buf, dst.off-r.origin, dst.size, pattern)
+	})
+}
+
+// write queues work that writes all of dst.
+func (q *Queue) write(dst *Storage, discard bool, work func(*region) (backend.Point, error)) (Point, error) {
+	if d := dst.Device(); d != q.dev.id {
+		return Point{}, fmt.Errorf("%w: a storage on %s, and the queue is of %s", ErrMismatch, d, q.dev.id)
+	}
+	if dst.size == 0 {
+		return Point{}, dst.orClosed(nil)
+	}
+	r, err := dst.startWrite(context.Background(), discard)
+	if err != nil {
+		return Point{}, err
+	}
+	defer dst.endWrite(r)
+	p, err := work(r)
+	if err != nil {
+		return Point{}, q.dev.noted(err)
+	}
+	raise(&r.mem.lastUse, p)
+	raise(&r.mem.lastWrite, p)
+	return Point{q.dev, p}, nil
+}
+
+// Done reports whether p has passed. It does not block. A Point of another
+// Queue is one that this one cannot tell of: it panics.
+func (q *Queue) Done(p Point) bool {
+	q.mustOwn(p)
+	return p.dev == nil || q.dev.be.Done(p.p)
+}
+
+// Wait returns when p has passed, with the error of the work that returned p,
+// or with ctx's error; the work goes on then. It panics for a Point of another
+// Queue.
+func (q *Queue) Wait(ctx context.Context, p Point) error {
+	q.mustOwn(p)
+	if p.dev == nil {
+		return nil
+	}
+	return opError("Queue.Wait", q.dev.id, 0, q.dev.noted(q.dev.be.Wait(ctx, p.p)))
+}
+
+func (q *Queue) mustOwn(p Point) {
+	if p.dev != nil && p.dev != q.dev {
+		panic(fmt.Sprintf("fuel.Queue: a Point of %s, and the queue is of %s", p.dev.id, q.dev.id))
+	}
+}
+
+// WaitExternal makes all work that is queued later wait until x is done. The
+// Point that it returns passes then.
+func (q *Queue) WaitExternal(x External) (Point, error) {
+	p, err := q.dev.be.WaitExternal(backend.External{Handle: x.Handle, Value: x.Value, Done: x.Done})
+	if err != nil {
+		return Point{}, opError("Queue.WaitExternal", q.dev.id, 0, q.dev.noted(err))
+	}
+	return Point{q.dev, p}, nil
+}
+
+// UsedUntil keeps the memory of s from being reused, however it is closed,
+// until p has passed: for work of the caller's own that got its handles from
+// Visit. p must be of the device that s is on, else it is ErrMismatch. It does
+// not keep anybody from writing to s.
+func (s *Storage) UsedUntil(p Point) error {
+	r, err := s.pin()
+	if err != nil {
+		return s.fail("UsedUntil", err)
+	}
+	defer r.unpin()
+	if p.dev == nil {
+		return nil
+	}
+	if p.dev != r.mem.dev {
+		return s.fail("UsedUntil", fmt.Errorf("%w: a Point of %s for a storage on %s", ErrMismatch, p.dev.id, r.mem.dev.id))
+	}
+	raise(&r.mem.lastUse, p.p)
+	return nil
+}

@@ -1,0 +1,136 @@
+package fuel
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-fuel/fuel/internal/backend"
+)
+
+// CPUMemory is a Storage's memory on the host.
+type CPUMemory struct {
+	Bytes []byte // not to be kept; not to be written to but in VisitMutable
+}
+
+// CUDAMemory is a Storage's memory on a CUDA device, as its driver API names
+// things. The context is the device's primary one.
+type CUDAMemory struct {
+	Pointer uint64  // CUdeviceptr of the first byte
+	Context uintptr // CUcontext
+	Stream  uintptr // CUstream that fuel's own work runs on
+	Bytes   int
+}
+
+// VulkanMemory is a Storage's memory on a Vulkan device.
+type VulkanMemory struct {
+	Buffer uint64  // VkBuffer
+	Offset uint64  // of the first byte in Buffer
+	Device uintptr // VkDevice
+	Queue  uintptr // VkQueue that fuel's own work runs on
+	Family uint32  // its queue family
+	Bytes  int
+}
+
+// MetalMemory is a Storage's memory on a Metal device.
+type MetalMemory struct {
+	Buffer uintptr // MTLBuffer
+	Offset uint64  // of the first byte in Buffer
+	Device uintptr // MTLDevice
+	Queue  uintptr // MTLCommandQueue that fuel's own work runs on
+	Bytes  int
+}
+
+// A Visitor is a match over the closed set of Kinds: one method for each. A
+// new Kind makes every Visitor that lacks it a compile error. What a method
+// returns, Visit returns.
+//
+// The memory is kept until the method returns. Work that goes on after that
+// must be made known: see Queue.WaitExternal and Storage.UsedUntil.
+type Visitor[R any] interface {
+	VisitCPU(CPUMemory) (R, error)
+	VisitCUDA(CUDAMemory) (R, error)
+	VisitVulkan(VulkanMemory) (R, error)
+	VisitMetal(MetalMemory) (R, error)
+}
+
+// Visit calls the method of v for the Kind of memory that s is in. v must only
+// read the bytes. The error of v comes back as it is.
+//
+// On the CPU v may get mapped memory: see Map about files that are truncated.
+func Visit[R any](s *Storage, v Visitor[R]) (R, error) {
+	r, err := s.pin()
+	if err == nil {
+		defer r.unpin()
+		if err = r.settle(false); err == nil {
+			return match(s, r, v)
+		}
+	}
+	var none R
+	return none, s.fail("Visit", err)
+}
+
+// VisitMutable is Visit for writing: it first makes the memory the owner's
+// alone, and counts as a mutation, so Clone waits until v returns.
+func VisitMutable[R any](s *Storage, v Visitor[R]) (R, error) {
+	r, err := s.startWrite(context.Background(), false)
+	if err == nil {
+		defer s.endWrite(r)
+		if err = r.settle(true); err == nil {
+			return match(s, r, v)
+		}
+	}
+	var none R
+	return none, s.fail("VisitMutable", err)
+}
+
+func match[R any](s *Storage, r *region, v Visitor[R]) (R, error) {
+	if r.host() {
+		return v.VisitCPU(CPUMemory{Bytes: r.bytes(s.off, s.size)})
+	}
+	var h backend.Handles
+	if s.size > 0 {
+		h = r.mem.dev.be.Handles(r.mem.buf)
+	}
+	at := uint64(s.off - r.origin)
+	switch r.mem.dev.id.Kind {
+	case CUDA:
+		return v.VisitCUDA(CUDAMemory{Pointer: h.Buffer + at, Context: uintptr(h.Device), Stream: uintptr(h.Queue), Bytes: s.size})
+	case Vulkan:
+		return v.VisitVulkan(VulkanMemory{Buffer: h.Buffer, Offset: h.Offset + at, Device: uintptr(h.Device), Queue: uintptr(h.Queue), Family: h.Family, Bytes: s.size})
+	case Metal:
+		return v.VisitMetal(MetalMemory{Buffer: uintptr(h.Buffer), Offset: h.Offset + at, Device: uintptr(h.Device), Queue: uintptr(h.Queue), Bytes: s.size})
+	}
+	panic(fmt.Sprintf("BUG: fuel: memory of %s", r.mem.dev.id))
+}
+
+// Cases is a Visitor of functions. A case that is nil answers
+// ErrUnsupportedKind.
+type Cases[R any] struct {
+	CPU    func(CPUMemory) (R, error)
+	CUDA   func(CUDAMemory) (R, error)
+	Vulkan func(VulkanMemory) (R, error)
+	Metal  func(MetalMemory) (R, error)
+}
+
+// Dispatch is Visit with the case for the Kind of memory that s is in.
+func Dispatch[R any](s *Storage, c Cases[R]) (R, error) { return Visit(s, &c) }
+
+// VisitCPU calls the CPU case.
+func (c *Cases[R]) VisitCPU(m CPUMemory) (R, error) { return call(CPU, c.CPU, m) }
+
+// VisitCUDA calls the CUDA case.
+func (c *Cases[R]) VisitCUDA(m CUDAMemory) (R, error) { return call(CUDA, c.CUDA, m) }
+
+// VisitVulkan calls the Vulkan case.
+func (c *Cases[R]) VisitVulkan(m VulkanMemory) (R, error) { return call(Vulkan, c.Vulkan, m) }
+
+// VisitMetal calls the Metal case.
+func (c *Cases[R]) VisitMetal(m MetalMemory) (R, error) { return call(Metal, c.Metal, m) }
+
+func call[M, R any](k Kind, f func(M) (R, error), m M) (R, error) {
+	if f == nil {
+		var none R
+		return none, fmt.Errorf("%w: no case for %s", ErrUnsupportedKind, k)
+	}
+	return f(m)
+}
