@@ -577,3 +577,32 @@ func TestALeakIsNeverFreedUnderARawSlice(t *testing.T) {
 	}
 	t.Error("the leak is not reported")
 }
+
+// Report 12: checkptr ends the program at an unsafe cast that reaches beyond
+// its object. Most of all under -gcflags=all=-d=checkptr=2, this goes through
+// all of them at the edges of what they may see.
+func TestUnsafeCastsStayWithinTheirObject(t *testing.T) {
+	each(t, 64, func(t *testing.T, s *fuel.Storage, want []byte) {
+		for n := 0; n <= 64; n += 8 {
+			v := must(t)(must(t)(s.View(64-n, n)).Reinterpret(fuel.F64))
+			if got, err := fuel.Slice[float64](v); err != nil || len(got) != n/8 {
+				t.Errorf("the last %d bytes: %d elements, %v", n, len(got), err)
+			}
+			if got, err := fuel.MutableSlice[float64](v); err != nil || len(got) != n/8 || cap(got) != n/8 {
+				t.Errorf("the last %d bytes, mutable: %d elements, %v", n, len(got), err)
+			}
+		}
+	})
+	for n := range 5 {
+		for _, s := range []*fuel.Storage{
+			must(t)(fuel.FromSlice(cpu, make([]complex128, n))), must(t)(fuel.FromSlice(cpu, make([]fuel.Float8E5M2, n))),
+		} {
+			if s.Len() != n {
+				t.Errorf("%d of %d elements", s.Len(), n)
+			}
+		}
+	}
+	if v, err := fuel.Slice[float64](must(t)(fuel.AllocCPUZeroed(fuel.F64, 0))); len(v) != 0 || err != nil {
+		t.Errorf("no elements: %v, %v", v, err)
+	}
+}
