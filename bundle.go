@@ -95,7 +95,7 @@ func layOut(specs []SlotSpec) (*Bundle, int, error) {
 func (s *Storage) Slot(name string) (*Storage, error) {
 	i, ok := s.bundle.Lookup(name)
 	if !ok {
-		return nil, s.fail("Slot", fmt.Errorf("%w: no slot %q among %d", ErrMismatch, name, s.bundle.Len()))
+		return nil, s.fail("Slot", s.orClosed(fmt.Errorf("%w: no slot %q among %d", ErrMismatch, name, s.bundle.Len())))
 	}
 	return s.SlotAt(i)
 }
@@ -103,7 +103,7 @@ func (s *Storage) Slot(name string) (*Storage, error) {
 // SlotAt is Slot by index, 0 ≤ i < Bundle().Len(), else ErrRange.
 func (s *Storage) SlotAt(i int) (*Storage, error) {
 	if i < 0 || i >= s.bundle.Len() {
-		return nil, s.fail("Slot", fmt.Errorf("%w: slot %d of %d", ErrRange, i, s.bundle.Len()))
+		return nil, s.fail("Slot", s.orClosed(fmt.Errorf("%w: slot %d of %d", ErrRange, i, s.bundle.Len())))
 	}
 	slot := s.bundle.slots[i]
 	return s.alias("Slot", s.off+slot.Offset, slot.Bytes, slot.Len, slot.DType, slot.Encoding)

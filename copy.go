@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-fuel/fuel/cpu"
 	"github.com/go-fuel/fuel/internal/backend"
+	"github.com/go-fuel/fuel/internal/race"
 )
 
 // CopyOptions are the rarer wishes of a copy. nil is the default.
@@ -47,18 +48,16 @@ const (
 	PathBounce            // through host memory: between devices, and from a mapped file
 )
 
-var pathNames = [...]string{"none", "host", "upload", "download", "device", "bounce"}
+var pathNames = []string{"none", "host", "upload", "download", "device", "bounce"}
 
 // String returns the name in lower case.
-func (p CopyPath) String() string {
-	if int(p) >= len(pathNames) {
-		return fmt.Sprintf("path(%d)", p)
-	}
-	return pathNames[p]
-}
+func (p CopyPath) String() string { return name(p, pathNames, "path") }
 
 // MarshalText implements encoding.TextMarshaler.
 func (p CopyPath) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *CopyPath) UnmarshalText(text []byte) error { return unname(p, text, pathNames, "path") }
 
 func copyPath(dst, src *region) CopyPath {
 	switch {
@@ -81,7 +80,7 @@ func copyPath(dst, src *region) CopyPath {
 // were done; s stays usable.
 func (s *Storage) CopyFrom(ctx context.Context, src *Storage, opt *CopyOptions) error {
 	if s.dtype != src.dtype || s.enc != src.enc || s.n != src.n {
-		return s.fail("CopyFrom", fmt.Errorf("%w: %d %s %s from %d %s %s", ErrMismatch, s.n, s.enc, s.dtype, src.n, src.enc, src.dtype))
+		return s.fail("CopyFrom", s.orClosed(src.orClosed(fmt.Errorf("%w: %d %s %s from %d %s %s", ErrMismatch, s.n, s.enc, s.dtype, src.n, src.enc, src.dtype))))
 	}
 	return s.fail("CopyFrom", s.copyRange(ctx, 0, src, 0, s.size, opt))
 }
@@ -91,15 +90,15 @@ func (s *Storage) CopyFrom(ctx context.Context, src *Storage, opt *CopyOptions) 
 // does not fall on byte or block borders. Otherwise it is as CopyFrom.
 func (s *Storage) CopyRange(ctx context.Context, dstOff int, src *Storage, srcOff, n int, opt *CopyOptions) error {
 	if s.dtype != src.dtype || s.enc != src.enc {
-		return s.fail("CopyRange", fmt.Errorf("%w: %s %s from %s %s", ErrMismatch, s.enc, s.dtype, src.enc, src.dtype))
+		return s.fail("CopyRange", s.orClosed(src.orClosed(fmt.Errorf("%w: %s %s from %s %s", ErrMismatch, s.enc, s.dtype, src.enc, src.dtype))))
 	}
 	to, size, err := s.window(dstOff, n)
 	if err != nil {
-		return s.fail("CopyRange", err)
+		return s.fail("CopyRange", s.orClosed(src.orClosed(err)))
 	}
 	from, srcSize, err := src.window(srcOff, n)
 	if err != nil {
-		return s.fail("CopyRange", err)
+		return s.fail("CopyRange", s.orClosed(src.orClosed(err)))
 	}
 	if size != srcSize {
 		// n ends within a byte, at the end of one and not of the other.
@@ -122,23 +121,31 @@ func (s *Storage) copyRange(ctx context.Context, to int, src *Storage, from, n i
 		}
 		return ctx.Err()
 	}
+	var r *region
+	var err error
+	if s.own != src.own { // first, so that a closed src leaves s as it is
+		if r, err = src.pin(); err != nil {
+			return err
+		}
+		defer r.unpin()
+	}
+	src.own.touchRead(src.off+from, n)
 	before := loadRegion(&s.own.r)
-	dst, err := s.startWrite(ctx, n == s.size && s.own != src.own)
+	dst, err := s.startWrite(ctx, to, n, s.own != src.own)
 	if err != nil {
 		return err
 	}
 	defer s.endWrite(dst)
-	r, err := src.pin() // after the private copy, which a View of s has moved to
-	if err != nil {
-		return err
+	if s.own == src.own { // after the private copy, which src has moved to
+		if r, err = src.pin(); err != nil {
+			return err
+		}
+		defer r.unpin()
 	}
-	defer r.unpin()
 	var progress func(int)
 	if opt != nil && opt.Progress != nil {
 		progress = func(done int) { opt.Progress(done, n) }
 	}
-	src.own.touchRead(r, src.off+from, n)
-	s.own.touchWrite(dst, s.off+to, n)
 	done, err := copyBytes(ctx, dst, s.off+to, r, src.off+from, n, progress)
 	if opt != nil && opt.Report != nil {
 		*opt.Report = CopyReport{Bytes: done, Path: copyPath(dst, r), Private: dst != before, Duration: time.Since(began)}
@@ -190,7 +197,7 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 // end it is io.EOF.
 func (s *Storage) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
-		return 0, s.fail("ReadAt", fmt.Errorf("%w: offset %d", ErrRange, off))
+		return 0, s.fail("ReadAt", s.orClosed(fmt.Errorf("%w: offset %d", ErrRange, off)))
 	}
 	r, err := s.pin()
 	if err != nil {
@@ -204,7 +211,7 @@ func (s *Storage) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := min(len(p), s.size-int(off))
-	s.own.touchRead(r, s.off+int(off), n)
+	s.own.touchRead(s.off+int(off), n)
 	if err := r.read(p[:n], s.off+int(off)); err != nil {
 		return 0, s.fail("ReadAt", err)
 	}
@@ -227,12 +234,11 @@ func (s *Storage) WriteAt(p []byte, off int64) (int, error) {
 		}
 		return 0, nil
 	}
-	r, err := s.startWrite(context.Background(), len(p) == s.size)
+	r, err := s.startWrite(context.Background(), int(off), len(p), true)
 	if err != nil {
 		return 0, s.fail("WriteAt", err)
 	}
 	defer s.endWrite(r)
-	s.own.touchWrite(r, s.off+int(off), len(p))
 	if err := r.write(s.off+int(off), p); err != nil {
 		return 0, s.fail("WriteAt", err)
 	}
@@ -266,7 +272,7 @@ func (s *Storage) readPieces(ctx context.Context, f func(b []byte) error) error 
 		return err
 	}
 	defer r.unpin()
-	s.own.touchRead(r, s.off, s.size)
+	s.own.touchRead(s.off, s.size)
 	var buf *[]byte
 	direct := r.host() && !r.mem.buf.MayFault
 	if direct {
@@ -285,6 +291,7 @@ func (s *Storage) readPieces(ctx context.Context, f func(b []byte) error) error 
 		var b []byte
 		if direct {
 			b = r.bytes(s.off+off, n)
+			race.Read(b) // f may be assembly
 		} else {
 			b = (*buf)[:n]
 			if err := r.read(b, s.off+off); err != nil {
@@ -302,12 +309,12 @@ func (s *Storage) readPieces(ctx context.Context, f func(b []byte) error) error 
 // ReadFrom fills s with LenBytes bytes of r and reads not one more; it
 // implements io.ReaderFrom, but that it stops there. A reader that ends before
 // is io.ErrUnexpectedEOF, and the bytes are unspecified then. While r makes it
-// wait, so does a Clone.
+// wait, so does a Clone. r must not read s.
 func (s *Storage) ReadFrom(rd io.Reader) (int64, error) {
 	if s.size == 0 {
 		return 0, s.fail("ReadFrom", s.orClosed(nil))
 	}
-	r, err := s.startWrite(context.Background(), true)
+	r, err := s.startWrite(context.Background(), 0, s.size, true)
 	if err != nil {
 		return 0, s.fail("ReadFrom", err)
 	}
@@ -327,7 +334,6 @@ func (s *Storage) readInto(r *region, rd io.Reader) (done int, err error) {
 		if err := r.settle(true); err != nil {
 			return 0, err
 		}
-		s.own.touchWrite(r, s.off, s.size)
 		return io.ReadFull(rd, r.bytes(s.off, s.size))
 	}
 	buf := bounces.Get().(*[]byte)
@@ -362,7 +368,7 @@ func (s *Storage) Fill(ctx context.Context, pattern []byte) error {
 func (s *Storage) FillRange(ctx context.Context, off, n int, pattern []byte) error {
 	at, size, err := s.window(off, n)
 	if err != nil {
-		return s.fail("FillRange", err)
+		return s.fail("FillRange", s.orClosed(err))
 	}
 	return s.fail("FillRange", s.fill(ctx, at, size, pattern))
 }
@@ -386,7 +392,7 @@ func (s *Storage) fill(ctx context.Context, at, n int, pattern []byte) error {
 	if n == 0 {
 		return s.orClosed(ctx.Err())
 	}
-	r, err := s.startWrite(ctx, n == s.size)
+	r, err := s.startWrite(ctx, at, n, true)
 	if err != nil {
 		return err
 	}
@@ -394,7 +400,6 @@ func (s *Storage) fill(ctx context.Context, at, n int, pattern []byte) error {
 	if err := r.settle(true); err != nil {
 		return err
 	}
-	s.own.touchWrite(r, s.off+at, n)
 	done, err := r.fill(ctx, s.off+at, n, pattern)
 	if err != nil {
 		return stopped{done, err}
@@ -417,6 +422,7 @@ func (r *region) fill(ctx context.Context, off, n int, pattern []byte) (int, err
 	b := r.bytes(off, n)
 	zero := len(bytes.Trim(pattern, "\x00")) == 0
 	return cpu.Run(ctx, n, func(i, end int) error {
+		race.Write(b[i:end])
 		if zero {
 			cpu.Zero(b[i:end])
 		} else {
@@ -489,8 +495,8 @@ func (s *Storage) compare(ctx context.Context, t *Storage) error {
 		return err
 	}
 	defer b.unpin()
-	s.own.touchRead(a, s.off, s.size)
-	t.own.touchRead(b, t.off, t.size)
+	s.own.touchRead(s.off, s.size)
+	t.own.touchRead(t.off, t.size)
 	size := s.size
 	if mask := s.padMask(); mask != 0xFF {
 		var x, y [1]byte
@@ -546,6 +552,8 @@ func compareHost(ctx context.Context, a, b place, n int) error {
 	x, y := a.r.bytes(a.off, n), b.r.bytes(b.off, n)
 	either := backend.Buffer{MayFault: a.r.mem.buf.MayFault || b.r.mem.buf.MayFault}
 	leaf := func(off, end int) error {
+		race.Read(x[off:end])
+		race.Read(y[off:end])
 		same := false
 		if err := guarded(either, func() { same = bytes.Equal(x[off:end], y[off:end]) }); err != nil {
 			return err

@@ -23,35 +23,33 @@ const (
 	Metal  = Kind(backend.Metal)  // Apple
 )
 
-// kinds holds what is fixed for each Kind.
-var kinds = [backend.NumKinds]struct {
-	name   string
-	plugin string // import path, empty while there is none
-}{
-	CPU:    {"cpu", "github.com/go-fuel/fuel"},
-	CUDA:   {name: "cuda"},
-	Vulkan: {name: "vulkan"},
-	Metal:  {name: "metal"},
-}
+// What is fixed for each Kind.
+var (
+	kindNames = []string{CPU: "cpu", CUDA: "cuda", Vulkan: "vulkan", Metal: "metal"}
+
+	// plugins are import paths, empty while there is none.
+	plugins = [backend.NumKinds]string{CPU: "github.com/go-fuel/fuel"}
+)
 
 // Kinds lists every Kind, in the order of their values.
 func Kinds() []Kind {
-	ks := make([]Kind, len(kinds))
+	ks := make([]Kind, backend.NumKinds)
 	for i := range ks {
 		ks[i] = Kind(i)
 	}
 	return ks
 }
 
-func (k Kind) known() bool { return int(k) < len(kinds) }
+func (k Kind) known() bool { return k < Kind(backend.NumKinds) }
 
 // String returns the name in lower case, as Device uses it.
-func (k Kind) String() string {
-	if !k.known() {
-		return "kind(" + strconv.Itoa(int(k)) + ")"
-	}
-	return kinds[k].name
-}
+func (k Kind) String() string { return name(k, kindNames, "kind") }
+
+// MarshalText implements encoding.TextMarshaler.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *Kind) UnmarshalText(text []byte) error { return unname(k, text, kindNames, "kind") }
 
 // Import returns the import path of the package that provides the Kind, or ""
 // where this version has none.
@@ -59,7 +57,7 @@ func (k Kind) Import() string {
 	if !k.known() {
 		return ""
 	}
-	return kinds[k].plugin
+	return plugins[k]
 }
 
 // Linked reports whether the program contains a driver for the Kind. It says
@@ -91,22 +89,19 @@ func (d Device) String() string {
 // ParseDevice reads the text form of a Device. A name without an index means
 // index 0. Whether there is such a device is another question: see Probe.
 func ParseDevice(s string) (Device, error) {
-	name, number, indexed := strings.Cut(s, ":")
-	for k, kind := range kinds {
-		if kind.name != name {
-			continue
-		}
-		d := Device{Kind: Kind(k)}
-		if indexed {
-			i, err := strconv.Atoi(number)
-			if err != nil || strconv.Itoa(i) != number || i < 0 || d.Kind == CPU && i != 0 {
-				return Device{}, fmt.Errorf("fuel: device %q: the index is no number of a %s device", s, name)
-			}
-			d.Index = i
-		}
-		return d, nil
+	kind, number, indexed := strings.Cut(s, ":")
+	var d Device
+	if err := d.Kind.UnmarshalText([]byte(kind)); err != nil {
+		return Device{}, fmt.Errorf("fuel: device %q: the kinds are %s", s, strings.Join(kindNames, ", "))
 	}
-	return Device{}, fmt.Errorf("fuel: device %q: the kinds are cpu, cuda, vulkan and metal", s)
+	if indexed {
+		i, err := strconv.Atoi(number)
+		if err != nil || strconv.Itoa(i) != number || i < 0 || d.Kind == CPU && i != 0 {
+			return Device{}, fmt.Errorf("fuel: device %q: the index is no number of a %s device", s, kind)
+		}
+		d.Index = i
+	}
+	return d, nil
 }
 
 // MarshalText implements encoding.TextMarshaler.

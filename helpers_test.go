@@ -139,3 +139,31 @@ func child(t *testing.T, name string, env ...string) (string, error) {
 	}
 	return string(out), err
 }
+
+// value returns a function that fails the test on an error and else gives v.
+func value[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// filled returns a Storage of n bytes of v on the CPU, to be closed by the
+// caller.
+func filled(t testing.TB, n int, v byte) *fuel.Storage {
+	t.Helper()
+	return value(fuel.FromBytes(cpu, fuel.U8, bytes.Repeat([]byte{v}, n)))(t)
+}
+
+// all reports whether every byte is v.
+func all(b []byte, v byte) bool { return len(bytes.Trim(b, string([]byte{v}))) == 0 }
+
+func fill(t testing.TB, s *fuel.Storage, v byte) {
+	t.Helper()
+	if err := s.Fill(t.Context(), []byte{v}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -2,6 +2,7 @@ package fuel
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 
@@ -47,6 +48,9 @@ type host struct {
 // a mapping of its own for each block would waste most of a page.
 const fromSystem = 64 << 10
 
+// maxHeap is what Go can address at most; above, make panics.
+const maxHeap = min(1<<47, int64(^uint(0)>>1)-cpu.Align)
+
 // Values of Buffer.Handle.
 const (
 	goHeap     = 0
@@ -70,6 +74,9 @@ func (h *host) Alloc(n int, zero bool) (backend.Buffer, error) {
 		}
 		poison(b, !zero)
 		return backend.Buffer{Host: b, Size: n, Handle: fromSysMem}, nil
+	}
+	if int64(n) > maxHeap {
+		return backend.Buffer{}, fmt.Errorf("%w: the Go heap has no %d bytes", backend.ErrNoMemory, n)
 	}
 	b := cpu.AlignedHeap(n)
 	poison(b, !zero)

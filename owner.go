@@ -2,8 +2,10 @@ package fuel
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/go-fuel/fuel/cpu"
 	"github.com/go-fuel/fuel/internal/backend"
@@ -32,43 +34,21 @@ type owner struct {
 	id      atomic.Uint64 // 0: not asked for yet
 	version atomic.Uint64
 
-	// shadow stands for the extent where the race detector does not see the
-	// memory, or not all of an owner's: mapped files and wrapped memory. It has
-	// no size without -race.
+	// shadow stands for the extent in the eyes of the race detector, which
+	// does not see mapped and wrapped memory, nor that a read before a private
+	// copy and a write after it are of the same bytes. It has no size without
+	// -race.
 	shadow race.Shadow
 
 	mu sync.Mutex // serializes private copies and Take
 }
 
-// touchRead tells the race detector that n bytes of r, the owner's region, are
-// read, from off on in owner coordinates.
-func (o *owner) touchRead(r *region, off, n int) {
-	if !race.Enabled || n == 0 || !r.host() {
-		return
-	}
-	if o.shadowed(r) {
-		o.shadow.Read(off-o.off, n, o.size)
-	}
-	race.Read(r.bytes(off, n)) // ignored outside the Go heap
-}
+// touchRead tells the race detector that n bytes are read through the owner,
+// from off on in owner coordinates.
+func (o *owner) touchRead(off, n int) { o.shadow.Read(off-o.off, n, o.size) }
 
 // touchWrite is touchRead for a write.
-func (o *owner) touchWrite(r *region, off, n int) {
-	if !race.Enabled || n == 0 || !r.host() {
-		return
-	}
-	if o.shadowed(r) {
-		o.shadow.Write(off-o.off, n, o.size)
-	}
-	race.Write(r.bytes(off, n))
-}
-
-// shadowed reports whether the owner has, or had, memory that the race
-// detector does not see: after a private copy the shadow still orders what
-// was read before.
-func (o *owner) shadowed(r *region) bool {
-	return r.mem.kind == MemoryMapped || r.mem.kind == MemoryWrapped || o.shadow.Used()
-}
+func (o *owner) touchWrite(off, n int) { o.shadow.Write(off-o.off, n, o.size) }
 
 // ids hands out what ID returns.
 var ids atomic.Uint64
@@ -124,12 +104,22 @@ func (o *owner) identity() uint64 {
 //
 // Where it fails everything is as it was.
 func (o *owner) private(ctx context.Context, discard bool) (*region, error) {
-	if r := loadRegion(&o.r); r.tryWrite() {
+	r := loadRegion(&o.r)
+	r.giveWay()
+	if r.tryWrite() {
 		if loadRegion(&o.r) == r {
 			return r, nil
 		}
 		r.leaveWrite() // another owner's by now
 	}
+	// The old region may go with this, and with it a caller's own memory, whose
+	// release may call anything: not under the lock.
+	var leave []*region
+	defer func() {
+		for _, r := range leave {
+			r.dropOwner()
+		}
+	}()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	old := loadRegion(&o.r) // stays: only who has mu may change it
@@ -137,7 +127,7 @@ func (o *owner) private(ctx context.Context, discard bool) (*region, error) {
 		return old, nil
 	}
 	// As an owner too many, this copy keeps everybody from writing to old.
-	defer old.dropOwner()
+	leave = append(leave, old)
 	fresh, err := o.copyOf(ctx, old, discard)
 	if err != nil {
 		return nil, err
@@ -145,7 +135,7 @@ func (o *owner) private(ctx context.Context, discard bool) (*region, error) {
 	fresh.word.Add(oneWriter)
 	storeRegion(&o.r, fresh)
 	o.id.Store(0)
-	old.dropOwner()
+	leave = append(leave, old)
 	return fresh, nil
 }
 
@@ -168,20 +158,34 @@ func (r *region) joinOrWrite() (joined bool) {
 // copyOf allocates a region for the owner's extent on the device of old, and
 // fills it from there unless discard is set.
 func (o *owner) copyOf(ctx context.Context, old *region, discard bool) (*region, error) {
-	fresh, err := allocRegion(old.mem.dev, o.size, false, o.off)
+	skew := o.skew(old)
+	fresh, err := allocRegion(old.mem.dev, o.size+skew, false, o.off-skew)
 	if err != nil || o.size == 0 {
 		return fresh, err
 	}
 	old.mem.dev.copies.Add(1)
 	if !discard {
-		var done int
-		done, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, nil)
+		_, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, nil)
 		if err != nil {
 			fresh.dropOwner()
-			return nil, stopped{done, err}
+			return nil, stopped{0, err} // the operation itself has not begun
 		}
 	}
 	return fresh, nil
+}
+
+// skew is how far after an aligned address the owner's first byte goes in a
+// private copy: as far as it was, so that every handle keeps the alignment that
+// it has. Bytes of a file are where the format left them; the copy of a tensor
+// is better off aligned.
+func (o *owner) skew(old *region) int {
+	if o.size == 0 || old.mem.kind == MemoryMapped {
+		return 0
+	}
+	if old.host() {
+		return int(uintptr(unsafe.Pointer(unsafe.SliceData(old.bytes(o.off, 1)))) % cpu.Align)
+	}
+	return (o.off - old.origin) % max(1, old.mem.dev.info.Alignment)
 }
 
 // copyBytes copies n bytes between regions, in owner coordinates of each, by
@@ -219,21 +223,38 @@ func copyHost(ctx context.Context, dst *region, dstOff int, src *region, srcOff,
 	d, s := dst.bytes(dstOff, n), src.bytes(srcOff, n)
 	// Pieces in any order would read what others wrote.
 	if cpu.Overlap(d, s) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		if err := guarded(src.mem.buf, func() { cpu.Copy(d, s) }); err != nil {
-			return 0, fromDriver(err)
-		}
-		if progress != nil {
-			progress(n)
-		}
-		return n, nil
+		done, err := copyOverlapping(ctx, d, s, src.mem.buf, progress)
+		return done, fromDriver(err)
 	}
 	done, err := cpu.Run(ctx, n, func(off, end int) error {
 		return guarded(src.mem.buf, func() { cpu.Copy(d[off:end], s[off:end]) })
 	}, progress)
 	return done, fromDriver(err)
+}
+
+// copyOverlapping copies in pieces, from the end where dst lies above src, so
+// that no piece reads what another wrote.
+func copyOverlapping(ctx context.Context, d, s []byte, from backend.Buffer, progress func(done int)) (done int, err error) {
+	up := uintptr(unsafe.Pointer(unsafe.SliceData(d))) > uintptr(unsafe.Pointer(unsafe.SliceData(s)))
+	for done < len(d) {
+		if err := ctx.Err(); err != nil {
+			return done, err
+		}
+		k := min(cpu.Piece, len(d)-done)
+		at := done
+		if up {
+			at = len(d) - done - k
+		}
+		if err := guarded(from, func() { cpu.Copy(d[at:at+k], s[at:at+k]) }); err != nil {
+			return done, err
+		}
+		done += k
+		if progress != nil {
+			progress(done)
+		}
+		runtime.Gosched()
+	}
+	return done, nil
 }
 
 // step is the most that one driver call copies: long copies trip the
@@ -363,6 +384,9 @@ func (r *region) read(p []byte, off int) error {
 		return r.download(p, off)
 	}
 	b := r.bytes(off, len(p))
+	if cpu.Overlap(p, b) { // a raw slice of the same memory
+		return fromDriver(guarded(r.mem.buf, func() { cpu.Copy(p, b) }))
+	}
 	_, err := cpu.Run(context.Background(), len(p), func(i, end int) error {
 		return guarded(r.mem.buf, func() { cpu.Copy(p[i:end], b[i:end]) })
 	}, nil)
@@ -381,6 +405,10 @@ func (r *region) write(off int, p []byte) error {
 		return r.upload(off, p)
 	}
 	b := r.bytes(off, len(p))
+	if cpu.Overlap(p, b) { // a raw slice of the same memory
+		cpu.Copy(b, p)
+		return nil
+	}
 	_, err := cpu.Run(context.Background(), len(p), func(i, end int) error {
 		cpu.Copy(b[i:end], p[i:end])
 		return nil

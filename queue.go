@@ -61,17 +61,28 @@ func (q *Queue) Device() Device { return q.dev.id }
 // comes from Wait.
 func (q *Queue) Copy(dst, src *Storage) (Point, error) {
 	if dst.dtype != src.dtype || dst.enc != src.enc || dst.n != src.n {
-		return Point{}, dst.fail("Queue.Copy", fmt.Errorf("%w: %d %s %s from %d %s %s", ErrMismatch, dst.n, dst.enc, dst.dtype, src.n, src.enc, src.dtype))
+		return Point{}, dst.fail("Queue.Copy", dst.orClosed(src.orClosed(fmt.Errorf("%w: %d %s %s from %d %s %s", ErrMismatch, dst.n, dst.enc, dst.dtype, src.n, src.enc, src.dtype))))
 	}
-	p, err := q.write(dst, dst.own != src.own, func(r *region) (backend.Point, error) {
-		from, err := src.pin()
-		if err != nil {
-			return 0, err
+	var from *region
+	var err error
+	if dst.own != src.own { // first: where src cannot be used dst stays as it is
+		if from, err = src.pin(); err != nil {
+			return Point{}, dst.fail("Queue.Copy", err)
 		}
 		defer from.unpin()
 		if from.mem.dev != q.dev {
-			return 0, fmt.Errorf("%w: a storage on %s, and the queue is of %s", ErrMismatch, from.mem.dev.id, q.dev.id)
+			return Point{}, dst.fail("Queue.Copy", dst.orClosed(fmt.Errorf("%w: a storage on %s, and the queue is of %s", ErrMismatch, from.mem.dev.id, q.dev.id)))
 		}
+	}
+	p, err := q.write(dst, dst.own != src.own, func(r *region) (backend.Point, error) {
+		from := from
+		if from == nil { // after the private copy, which src has moved to
+			if src.closed.Load() {
+				return 0, ErrClosed
+			}
+			from = r
+		}
+		src.own.touchRead(src.off, src.size)
 		p, err := q.dev.be.Copy(r.mem.buf, dst.off-r.origin, from.mem.buf, src.off-from.origin, dst.size)
 		if err == nil {
 			raise(&from.mem.lastUse, p)
@@ -96,7 +107,7 @@ func (q *Queue) Fill(dst *Storage, pattern []byte) (Point, error) {
 
 func (q *Queue) fill(dst *Storage, pattern []byte) (Point, error) {
 	if err := checkPattern(pattern, dst.size); err != nil {
-		return Point{}, err
+		return Point{}, dst.orClosed(err)
 	}
 	return q.write(dst, true, func(r *region) (backend.Point, error) {
 		return q.dev.be.Fill(r.mem.buf, dst.off-r.origin, dst.size, pattern)
@@ -111,7 +122,7 @@ func (q *Queue) write(dst *Storage, discard bool, work func(*region) (backend.Po
 	if dst.size == 0 {
 		return Point{}, dst.orClosed(nil)
 	}
-	r, err := dst.startWrite(context.Background(), discard)
+	r, err := dst.startWrite(context.Background(), 0, dst.size, discard)
 	if err != nil {
 		return Point{}, err
 	}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/go-fuel/fuel/cpu"
@@ -37,28 +38,33 @@ type region struct {
 	// coordinates, so no handle ever changes its offset.
 	origin int
 
-	// For the race detector: what former owners read comes before what the
-	// last one writes, and what writers wrote before what a sharer reads.
-	reads, writes race.Order
+	// For the race detector: reads of former owners, and reads that end after
+	// their owner, come before what the last owner writes; writes come before
+	// what a sharer reads; all of it before the memory is reused.
+	reads, lateReads, writes race.Order
 
-	// For sharers that wait until there is no writer.
-	park sync.Mutex
-	wake sync.Cond
+	// Those who wait until there is no writer; the bit waiting says whether
+	// there are any, and changes under park only.
+	park    sync.Mutex
+	sharers *sharer
 
 	hook runtime.Cleanup // set if hooked
 }
 
-// The fields of region.word, from the low end: 28 bits of owners, 18 of pins,
-// 17 of writers, and a bit that says that a sharer waits.
+// The fields of region.word, from the low end: 28 bits of owners, 17 of pins,
+// 17 of writers, a bit that says that an owner has left since the last write,
+// whose reads may still run, and a bit that says that a sharer waits.
 const (
 	oneOwner  = 1
 	onePin    = 1 << 28
-	oneWriter = 1 << 46
+	oneWriter = 1 << 45
+	parted    = 1 << 62
 	waiting   = 1 << 63
 
 	ownersMask  = onePin - 1
 	pinsMask    = oneWriter - onePin
-	writersMask = waiting - oneWriter
+	writersMask = parted - oneWriter
+	counts      = parted - 1
 )
 
 // memory is what a region frees in the end. It never points back to the
@@ -92,23 +98,22 @@ const (
 	MemoryDevice                      // a GPU's
 )
 
-var memoryNames = [...]string{"heap", "anonymous", "mapped", "wrapped", "device"}
+var memoryNames = []string{"heap", "anonymous", "mapped", "wrapped", "device"}
 
 // String returns the name in lower case.
-func (k MemoryKind) String() string {
-	if int(k) >= len(memoryNames) {
-		return fmt.Sprintf("memory(%d)", k)
-	}
-	return memoryNames[k]
-}
+func (k MemoryKind) String() string { return name(k, memoryNames, "memory") }
 
 // MarshalText implements encoding.TextMarshaler.
 func (k MemoryKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *MemoryKind) UnmarshalText(text []byte) error {
+	return unname(k, text, memoryNames, "kind of memory")
+}
+
 // newRegion makes a region with one owner of memory that m describes.
 func newRegion(m *memory, origin int) *region {
 	r := &region{mem: m, origin: origin}
-	r.wake.L = &r.park
 	r.word.Store(oneOwner)
 	m.dev.add(m.size)
 	m.record = track.Add(m.dev.id.String(), m.kind.String(), m.size)
@@ -168,10 +173,10 @@ func (r *region) load() uint64 {
 func (r *region) tryPin() bool {
 	for {
 		w := r.load()
-		if w&^waiting == 0 {
+		if w&counts == 0 {
 			return false
 		}
-		if w&pinsMask == pinsMask { // a quarter of a million readers
+		if w&pinsMask == pinsMask { // 130,000 readers
 			runtime.Gosched()
 			continue
 		}
@@ -181,12 +186,15 @@ func (r *region) tryPin() bool {
 	}
 }
 
-func (r *region) unpin() { r.left(r.add(^uint64(onePin - 1))) }
+func (r *region) unpin() {
+	r.lateReads.Release()
+	r.left(r.add(^uint64(onePin - 1)))
+}
 
 // left frees the memory if w, the word after somebody left, says that it was
 // the last.
 func (r *region) left(w uint64) {
-	if w&^waiting == 0 {
+	if w&counts == 0 {
 		r.free()
 	}
 }
@@ -211,40 +219,77 @@ func (r *region) tryShare() (ok, busy bool) {
 	}
 }
 
-// awaitWriters blocks until there was a moment without a writer.
-func (r *region) awaitWriters() {
+// A sharer waits to become an owner.
+type sharer struct {
+	next   *sharer
+	shared chan bool // gets one answer
+}
+
+// shareLater waits for the mutations that run, and reports whether the last of
+// them made the caller an owner, so that no later one can come in between. If
+// not, the owner is over, or there was nothing to wait for.
+func (r *region) shareLater() bool {
 	r.park.Lock()
-	defer r.park.Unlock()
 	for {
 		w := r.load()
 		if w&writersMask == 0 {
-			return
+			r.park.Unlock()
+			return false
 		}
 		if w&waiting != 0 || r.cas(w, w|waiting) {
-			r.wake.Wait()
+			break
+		}
+	}
+	s := &sharer{next: r.sharers, shared: make(chan bool, 1)}
+	r.sharers = s
+	r.park.Unlock()
+	ok := <-s.shared
+	r.writes.Acquire()
+	return ok
+}
+
+// giveWay lets sharers that wait go first, so that writers who follow each
+// other without a gap cannot keep a Clone out. Its time is bounded: a write
+// from within Mutate would else wait for a Clone that waits for that Mutate.
+func (r *region) giveWay() {
+	for d := time.Microsecond; d < 4*time.Millisecond && r.load()&waiting != 0; d *= 2 {
+		time.Sleep(d)
+	}
+}
+
+// dropOwner takes an owner away. Reads of it may still run.
+func (r *region) dropOwner() {
+	r.reads.Release()
+	for {
+		w := r.load()
+		next := w - oneOwner
+		if next&ownersMask != 0 {
+			next |= parted
+		}
+		if r.cas(w, next) {
+			r.left(next)
+			return
 		}
 	}
 }
 
-// dropOwner takes an owner away.
-func (r *region) dropOwner() {
-	r.reads.Release()
-	r.left(r.add(^uint64(oneOwner - 1)))
-}
-
-// tryWrite adds a writer. It fails unless there is exactly one owner and the
-// memory can be written.
+// tryWrite adds a writer. It fails unless there is exactly one owner, the
+// memory can be written, and no read runs that may be a former owner's.
 func (r *region) tryWrite() bool {
 	for {
 		w := r.load()
-		if r.mem.ro || w&ownersMask != oneOwner {
+		if r.mem.ro || w&ownersMask != oneOwner || w&parted != 0 && w&pinsMask != 0 {
 			return false
 		}
 		if w&writersMask == writersMask {
 			runtime.Gosched()
 			continue
 		}
-		if r.cas(w, w+oneWriter) {
+		if w&parted != 0 { // the late reads are over: for this writer and all later ones
+			r.lateReads.Acquire()
+			r.reads.Release()
+		}
+		if r.cas(w, w&^parted+oneWriter) {
 			r.reads.Acquire()
 			return true
 		}
@@ -253,26 +298,61 @@ func (r *region) tryWrite() bool {
 
 func (r *region) leaveWrite() {
 	r.writes.Release()
-	w := r.add(^uint64(oneWriter - 1))
-	if w&waiting != 0 && w&writersMask == 0 {
-		r.park.Lock()
-		for {
-			now := r.load()
-			if now&waiting == 0 || r.cas(now, now&^waiting) {
-				break
+	for {
+		w := r.load()
+		next := w - oneWriter
+		if w&waiting != 0 && next&writersMask == 0 {
+			if r.leaveToSharers() {
+				return
 			}
+		} else if r.cas(w, next) {
+			r.left(next)
+			return
 		}
-		r.wake.Broadcast()
-		r.park.Unlock()
 	}
-	r.left(w)
+}
+
+// leaveToSharers takes the last writer away and makes those who wait owners, in
+// one step. It fails where it is not the last writer any more.
+func (r *region) leaveToSharers() bool {
+	r.park.Lock()
+	n := uint64(0)
+	for s := r.sharers; s != nil; s = s.next {
+		n++
+	}
+	for {
+		w := r.load()
+		next := w&^waiting - oneWriter
+		if next&writersMask != 0 {
+			r.park.Unlock()
+			return false
+		}
+		shared := next&ownersMask != 0
+		if shared {
+			next += n * oneOwner
+		}
+		if r.cas(w, next) {
+			s := r.sharers
+			r.sharers = nil
+			r.park.Unlock()
+			for ; s != nil; s = s.next {
+				s.shared <- shared
+			}
+			r.left(next)
+			return true
+		}
+	}
 }
 
 func (r *region) free() {
 	m := r.mem
 	if m.hooked {
 		r.hook.Stop()
+		runtime.KeepAlive(r) // Stop is too late for a region that is unreachable
 	}
+	r.reads.Acquire()
+	r.lateReads.Acquire()
+	r.writes.Acquire()
 	m.release()
 }
 

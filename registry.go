@@ -161,10 +161,8 @@ func openDevice(ctx context.Context, id Device) (*device, error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: %s: %s", ErrUnavailable, id, notLinked(id.Kind))
 	}
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %s: probing has not ended: %w", ErrUnavailable, id, ctx.Err())
+	if err := await(ctx, p.done); err != nil {
+		return nil, fmt.Errorf("%w: %s: probing has not ended: %w", ErrUnavailable, id, err)
 	}
 	if id.Index >= len(p.info.Devices) {
 		if p.err != nil {
@@ -173,11 +171,22 @@ func openDevice(ctx context.Context, id Device) (*device, error) {
 		return nil, fmt.Errorf("%w: %s: there are %d devices of this kind", ErrUnavailable, id, len(p.info.Devices))
 	}
 	o := startOpen(id, p)
+	if err := await(ctx, o.done); err != nil {
+		return nil, fmt.Errorf("%w: %s: opening has not ended: %w", ErrUnavailable, id, err)
+	}
+	return o.dev, o.err
+}
+
+// await returns when c is closed, which counts first, or with ctx's error.
+func await(ctx context.Context, c chan struct{}) error {
+	if closed(c) {
+		return nil
+	}
 	select {
-	case <-o.done:
-		return o.dev, o.err
+	case <-c:
+		return nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %s: opening has not ended: %w", ErrUnavailable, id, ctx.Err())
+		return ctx.Err()
 	}
 }
 
@@ -203,6 +212,9 @@ func startOpen(id Device, p *probing) *opening {
 		defer close(o.done)
 		err := protect(d, "Open", func() error {
 			be, err := d.Open(context.Background(), id.Index)
+			if err == nil && be == nil {
+				err = fmt.Errorf("BUG: Open of %s returned no device", d.Package)
+			}
 			if err == nil {
 				o.dev = newDevice(id, be, p.info.Devices[id.Index])
 			}
@@ -233,18 +245,16 @@ const (
 	Available                // at least one device
 )
 
-var stateNames = [...]string{"not linked", "unavailable", "probing", "available"}
+var stateNames = []string{"not linked", "unavailable", "probing", "available"}
 
 // String returns the state in lower case words.
-func (s State) String() string {
-	if int(s) >= len(stateNames) {
-		return fmt.Sprintf("state(%d)", s)
-	}
-	return stateNames[s]
-}
+func (s State) String() string { return name(s, stateNames, "state") }
 
 // MarshalText implements encoding.TextMarshaler.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *State) UnmarshalText(text []byte) error { return unname(s, text, stateNames, "state") }
 
 // BackendStatus tells of one Kind whether it can be used, and if not, why.
 type BackendStatus struct {
@@ -273,11 +283,11 @@ type BackendStatus struct {
 // a driver that has not answered by then is in state Probing, and goes on. Any
 // number of goroutines may call it at once.
 func Probe(ctx context.Context) []BackendStatus {
-	waits := make([]*probing, len(kinds))
-	for k := range kinds {
+	var waits [backend.NumKinds]*probing
+	for k := range waits {
 		waits[k] = start(Kind(k))
 	}
-	rows := make([]BackendStatus, len(kinds))
+	rows := make([]BackendStatus, len(waits))
 	for k, p := range waits {
 		rows[k] = p.status(ctx, Kind(k))
 	}
@@ -321,16 +331,10 @@ func (p *probing) status(ctx context.Context, k Kind) BackendStatus {
 		row.Reason = notLinked(k)
 		return row
 	}
-	select {
-	case <-p.done:
-	default:
-		select {
-		case <-p.done:
-		case <-ctx.Done():
-			row.State, row.Err = Probing, ctx.Err()
-			row.Reason = "the driver has not answered yet: " + ctx.Err().Error()
-			return row
-		}
+	if err := await(ctx, p.done); err != nil {
+		row.State, row.Err = Probing, err
+		row.Reason = "the driver has not answered yet: " + err.Error()
+		return row
 	}
 	row.Err = p.err
 	row.Library, row.DriverVersion, row.Tier = p.info.Library, p.info.DriverVersion, p.info.Tier

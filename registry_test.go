@@ -275,3 +275,133 @@ func TestDeviceTextRoundTrips(t *testing.T) {
 		}
 	}
 }
+
+func TestEnumerationsRoundTripAsText(t *testing.T) {
+	roundTrip(t, CPU, CUDA, Vulkan, Metal)
+	roundTrip(t, NotLinked, Unavailable, Probing, Available)
+	roundTrip(t, MemoryHeap, MemoryAnonymous, MemoryMapped, MemoryWrapped, MemoryDevice)
+	roundTrip(t, PathNone, PathHost, PathUpload, PathDownload, PathDevice, PathBounce)
+}
+
+func roundTrip[T interface {
+	~uint8
+	MarshalText() ([]byte, error)
+}, P interface {
+	*T
+	UnmarshalText([]byte) error
+}](t *testing.T, values ...T) {
+	t.Helper()
+	for i, v := range values {
+		text, err := v.MarshalText()
+		got := T(99)
+		if err != nil || int(v) != i || P(&got).UnmarshalText(text) != nil || got != v {
+			t.Errorf("%d: %q, %d, %v", v, text, got, err)
+		}
+	}
+	none := T(len(values))
+	text, _ := none.MarshalText()
+	if err := P(&none).UnmarshalText(text); err == nil {
+		t.Errorf("%q is a value", text)
+	}
+}
+
+func oneDevice(context.Context) (backend.Info, error) {
+	return backend.Info{Devices: []backend.DeviceInfo{{Name: "fake", Alignment: 64}}}, nil
+}
+
+// openHost opens the host's memory under another Kind.
+func openHost(context.Context, int) (backend.Device, error) { return &host{}, nil }
+
+// A context that is done tells of no fault of a device that is known.
+func TestDoneContextDoesNotHideKnownDevices(t *testing.T) {
+	Probe(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 100 {
+		if rows := Probe(ctx); rows[CPU].State != Available {
+			t.Fatalf("%+v", rows[CPU])
+		}
+	}
+	installHost(t)
+	if _, err := Alloc(Device{CUDA, 0}, U8, 1, nil); err != nil {
+		t.Fatal(err)
+	}
+	unavailable := 0
+	for range 100 {
+		if _, err := openDevice(ctx, Device{CUDA, 0}); errors.Is(err, ErrUnavailable) {
+			unavailable++
+		}
+	}
+	if unavailable != 0 {
+		t.Errorf("an open device is unavailable in %d of 100 calls", unavailable)
+	}
+}
+
+func TestClosedDeviceStorageAnswersErrClosed(t *testing.T) {
+	installHost(t)
+	s, err := Alloc(Device{CUDA, 0}, U8, 4, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.MutableBytes(); !errors.Is(err, ErrNotHost) {
+		t.Error(err)
+	}
+	s.Close()
+	if _, err := s.MutableBytes(); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := s.Bytes(); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// A private copy that is made on a device, and everything in between, leaves
+// nothing behind.
+func TestDeviceStorageRoundTrip(t *testing.T) {
+	installHost(t)
+	ctx := context.Background()
+	dev := Device{CUDA, 0}
+	s, err := FromBytes(dev, U8, []byte("0123456789"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _ := s.Clone()
+	if _, err := c.WriteAt([]byte("x"), 3); err != nil {
+		t.Fatal(err)
+	}
+	h, err := c.To(ctx, Device{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := h.Bytes(); string(b) != "012x456789" {
+		t.Errorf("%q", b)
+	}
+	b := make([]byte, 10)
+	if _, err := s.ReadAt(b, 0); err != nil || string(b) != "0123456789" {
+		t.Errorf("%q %v", b, err)
+	}
+	for _, x := range []*Storage{s, c, h} {
+		x.Close()
+	}
+	if m, _ := MemStats(dev); m.InUse != 0 || m.Regions != 0 || m.PrivateCopies != 1 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// installHost makes the host's memory a CUDA device for one test.
+func installHost(t *testing.T) {
+	d := stub(CUDA)
+	d.Probe, d.Open = oneDevice, openHost
+	install(t, d)
+}
+
+// A driver that returns no device must not take the program down later.
+func TestADriverWithoutADeviceIsAnError(t *testing.T) {
+	d := stub(CUDA)
+	d.Probe = oneDevice
+	d.Open = func(context.Context, int) (backend.Device, error) { return nil, nil }
+	install(t, d)
+	if _, err := Alloc(Device{CUDA, 0}, U8, 1, nil); !errors.Is(err, ErrUnavailable) {
+		t.Error(err)
+	}
+}

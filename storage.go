@@ -367,8 +367,9 @@ func (s *Storage) pin() (*region, error) {
 }
 
 // startWrite returns the region with a writer counted in, private to the
-// owner. The whole of it will be overwritten if all is set. endWrite follows.
-func (s *Storage) startWrite(ctx context.Context, all bool) (*region, error) {
+// owner, for a write of n bytes at off in the window. With all set they are all
+// written without reading any before. endWrite follows.
+func (s *Storage) startWrite(ctx context.Context, off, n int, all bool) (*region, error) {
 	if !s.own.hold() {
 		return nil, ErrClosed
 	}
@@ -376,10 +377,13 @@ func (s *Storage) startWrite(ctx context.Context, all bool) (*region, error) {
 		s.own.letGo()
 		return nil, ErrClosed
 	}
+	// Before a private copy, which may free the old region and thereby come
+	// after those who read it.
+	s.own.touchWrite(s.off+off, n)
 	err := loadRegion(&s.own.r).mem.dev.usable()
 	if err == nil {
 		var r *region
-		if r, err = s.own.private(ctx, all && s.size == s.own.size); err == nil {
+		if r, err = s.own.private(ctx, all && n == s.own.size); err == nil {
 			s.own.changed()
 			return r, nil
 		}
@@ -405,6 +409,9 @@ func (s *Storage) Clone() (*Storage, error) {
 	for {
 		r := loadRegion(&s.own.r)
 		ok, busy := r.tryShare()
+		if busy {
+			ok = r.shareLater()
+		}
 		if s.closed.Load() {
 			if ok {
 				r.dropOwner()
@@ -416,9 +423,6 @@ func (s *Storage) Clone() (*Storage, error) {
 				return newStorage(r, s.off, s.size, s.n, s.dtype, s.enc, s.bundle), nil
 			}
 			r.dropOwner() // a private copy was made meanwhile
-		}
-		if busy {
-			r.awaitWriters()
 		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"unsafe"
-
-	"github.com/go-fuel/fuel/internal/race"
 )
 
 // View returns a handle on n elements from element off on. It aliases, as a
@@ -18,7 +16,7 @@ import (
 func (s *Storage) View(off, n int) (*Storage, error) {
 	at, size, err := s.window(off, n)
 	if err != nil {
-		return nil, s.fail("View", err)
+		return nil, s.fail("View", s.orClosed(err))
 	}
 	return s.alias("View", s.off+at, size, n, s.dtype, s.enc)
 }
@@ -32,7 +30,7 @@ func (s *Storage) Reinterpret(d DType) (*Storage, error) { return s.ReinterpretA
 func (s *Storage) ReinterpretAs(d DType, e Encoding) (*Storage, error) {
 	n, err := e.Len(d, s.size)
 	if err != nil {
-		return nil, s.fail("Reinterpret", err)
+		return nil, s.fail("Reinterpret", s.orClosed(err))
 	}
 	return s.alias("Reinterpret", s.off, s.size, n, d, e)
 }
@@ -97,7 +95,7 @@ func (s *Storage) rawRead() ([]byte, error) {
 		return nil, err
 	}
 	r.escape()
-	s.own.touchRead(r, s.off, s.size)
+	s.own.touchRead(s.off, s.size)
 	return r.bytes(s.off, s.size), nil
 }
 
@@ -132,9 +130,9 @@ func (s *Storage) MutableBytes() ([]byte, error) {
 
 func (s *Storage) rawWrite() ([]byte, error) {
 	if s.Device().Kind != CPU {
-		return nil, ErrNotHost
+		return nil, s.orClosed(ErrNotHost)
 	}
-	r, err := s.startWrite(context.Background(), false)
+	r, err := s.startRaw()
 	if err != nil {
 		return nil, err
 	}
@@ -143,10 +141,18 @@ func (s *Storage) rawWrite() ([]byte, error) {
 		return nil, err
 	}
 	r.escape()
-	if race.Enabled && s.own.shadowed(r) {
-		s.own.shadow.Write(s.off-s.own.off, s.size, s.own.size)
-	}
 	return r.bytes(s.off, s.size), nil
+}
+
+// startRaw is startWrite for access through a raw slice of the whole window,
+// which the race detector sees itself where it is Go memory: so it is told of
+// wrapped memory only.
+func (s *Storage) startRaw() (*region, error) {
+	n := 0
+	if loadRegion(&s.own.r).mem.kind == MemoryWrapped {
+		n = s.size
+	}
+	return s.startWrite(context.Background(), 0, n, false)
 }
 
 // Use calls f with the bytes, which f must not write to nor keep. They stay
@@ -161,7 +167,7 @@ func (s *Storage) Use(f func([]byte) error) error {
 	if err := r.addressable(false); err != nil {
 		return s.fail("Use", err)
 	}
-	s.own.touchRead(r, s.off, s.size)
+	s.own.touchRead(s.off, s.size)
 	return f(r.bytes(s.off, s.size))
 }
 
@@ -174,16 +180,13 @@ func (s *Storage) Mutate(f func([]byte) error) error {
 	if s.Device().Kind != CPU {
 		return s.fail("Mutate", s.orClosed(ErrNotHost))
 	}
-	r, err := s.startWrite(context.Background(), false)
+	r, err := s.startRaw()
 	if err != nil {
 		return s.fail("Mutate", err)
 	}
 	defer s.endWrite(r)
 	if err := r.addressable(true); err != nil {
 		return s.fail("Mutate", err)
-	}
-	if race.Enabled && s.own.shadowed(r) {
-		s.own.shadow.Write(s.off-s.own.off, s.size, s.own.size)
 	}
 	return f(r.bytes(s.off, s.size))
 }

@@ -1,7 +1,6 @@
 package fuel
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/go-fuel/fuel/internal/backend"
@@ -62,6 +61,7 @@ func Visit[R any](s *Storage, v Visitor[R]) (R, error) {
 	if err == nil {
 		defer r.unpin()
 		if err = r.settle(false); err == nil {
+			s.own.touchRead(s.off, s.size)
 			return match(s, r, v)
 		}
 	}
@@ -72,7 +72,7 @@ func Visit[R any](s *Storage, v Visitor[R]) (R, error) {
 // VisitMutable is Visit for writing: it first makes the memory the owner's
 // alone, and counts as a mutation, so Clone waits until v returns.
 func VisitMutable[R any](s *Storage, v Visitor[R]) (R, error) {
-	r, err := s.startWrite(context.Background(), false)
+	r, err := s.startRaw()
 	if err == nil {
 		defer s.endWrite(r)
 		if err = r.settle(true); err == nil {

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -19,11 +20,14 @@ type Serial struct {
 	done    Point // everything up to here has run
 	failed  map[Point]error
 	order   []Point       // keys of failed, oldest first
+	forgot  Point         // errors up to here may have been dropped
 	changed chan struct{} // closed when done moves; nil while nobody waits
 }
 
 // maxFailed bounds the errors kept for somebody who may wait for them.
 const maxFailed = 1024
+
+var errForgotten = errors.New("backend: over a thousand later errors; whether this work failed is not known any more")
 
 // Do queues f and returns its Point.
 func (q *Serial) Do(f func() error) Point {
@@ -74,6 +78,7 @@ func (q *Serial) remember(p Point, err error) {
 		q.failed = map[Point]error{}
 	}
 	if len(q.order) == maxFailed {
+		q.forgot = q.order[0]
 		delete(q.failed, q.order[0])
 		q.order = q.order[1:]
 	}
@@ -95,6 +100,9 @@ func (q *Serial) Wait(ctx context.Context, p Point) error {
 		q.mu.Lock()
 		if p <= q.done {
 			err := q.failed[p]
+			if 0 < p && p <= q.forgot {
+				err = errForgotten
+			}
 			q.mu.Unlock()
 			return err
 		}

@@ -47,15 +47,18 @@ func TestSerialKeepsEveryErrorForItsPoint(t *testing.T) {
 	}
 }
 
-func TestSerialForgetsOldErrorsFirst(t *testing.T) {
+func TestAForgottenErrorIsNoSuccess(t *testing.T) {
 	var q Serial
 	bad := errors.New("bad")
 	for range maxFailed + 1 {
 		q.Do(func() error { return bad })
 	}
 	q.Drain()
-	if err := q.Wait(t.Context(), 1); err != nil {
-		t.Errorf("the oldest error is kept: %v", err)
+	if err := q.Wait(t.Context(), 1); err != errForgotten {
+		t.Errorf("the oldest error, which is dropped: %v", err)
+	}
+	if err := q.Wait(t.Context(), 0); err != nil {
+		t.Errorf("before all work: %v", err)
 	}
 	if err := q.Wait(t.Context(), 2); err != bad {
 		t.Errorf("the second oldest error: %v", err)

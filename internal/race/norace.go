@@ -34,9 +34,6 @@ func Enable() {}
 // A Shadow is empty without -race.
 type Shadow struct{}
 
-// Used is false without -race.
-func (*Shadow) Used() bool { return false }
-
 // Read does nothing without -race.
 func (*Shadow) Read(off, n, size int) {}
 

@@ -50,14 +50,11 @@ func Disable() { runtime.RaceDisable() }
 func Enable() { runtime.RaceEnable() }
 
 // A Shadow stands for bytes that the detector cannot see, or that are not
-// always at one address: its addresses are marked instead. It is empty until
-// the first mark.
+// always at one address: its own addresses are marked instead. It takes no
+// memory until the first mark.
 type Shadow struct {
 	base atomic.Pointer[byte]
 }
-
-// Used reports whether there was a mark.
-func (s *Shadow) Used() bool { return s.at() != nil }
 
 func (s *Shadow) at() *byte {
 	Disable()
