@@ -45,6 +45,12 @@ func Run(ctx context.Context, n int, f func(off, end int) error, progress func(d
 		total int
 		wg    sync.WaitGroup
 	)
+	tell := func(more int) {
+		mu.Lock()
+		defer mu.Unlock()
+		total += more
+		progress(total)
+	}
 	work := func() {
 		for !stop.Load() {
 			off := int(next.Add(1)-1) * stripe
@@ -54,11 +60,8 @@ func Run(ctx context.Context, n int, f func(off, end int) error, progress func(d
 			before := 0
 			d, e := runRange(ctx, off, min(off+stripe, n), f, func(d int) bool {
 				if progress != nil {
-					mu.Lock()
-					total += d - before
+					tell(d - before)
 					before = d
-					progress(total)
-					mu.Unlock()
 				}
 				return !stop.Load()
 			})
@@ -73,6 +76,9 @@ func Run(ctx context.Context, n int, f func(off, end int) error, progress func(d
 			}
 		}
 	}
+	// Also where progress panics: nobody may work on the memory any more.
+	defer wg.Wait()
+	defer stop.Store(true)
 	for range workers - 1 {
 		wg.Go(work)
 	}
