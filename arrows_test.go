@@ -16,14 +16,16 @@ const module = "github.com/go-fuel/fuel"
 // allowed says for each room of ARCHITECTURE.md what it may import beyond the
 // standard library, as prefixes. Tests may import more.
 var allowed = map[string][]string{
-	"cpu":              {"golang.org/x/sys/"},
-	"internal/backend": {},
-	"internal/check":   {},
-	"internal/guard":   {module + "/internal/require", "golang.org/x/sys/"},
-	"internal/race":    {},
-	"internal/require": {},
-	"internal/track":   {module + "/internal/check"},
-	".":                {module + "/cpu", module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
+	"cpu":               {"golang.org/x/sys/"},
+	"internal/backend":  {},
+	"internal/check":    {},
+	"internal/guard":    {module + "/internal/require", "golang.org/x/sys/"},
+	"internal/hostfile": {"golang.org/x/sys/"},
+	"internal/race":     {},
+	"internal/require":  {},
+	"internal/track":    {module + "/internal/check"},
+	".":                 {module + "/cpu", module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
+	"safetensors":       {module, module + "/internal/hostfile"},
 }
 
 // imports lists what the files of every package of the module import, without

@@ -1,0 +1,43 @@
+package safetensors
+
+import (
+	"encoding/binary"
+
+	"github.com/go-fuel/fuel"
+)
+
+// hostBigEndian is whether this machine keeps numbers the other way round than
+// files do. Functions below it take the order as an argument, so that tests
+// reach both on any machine.
+var hostBigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// swapWidth returns how many bytes make up one number of d: the size of its
+// elements, of each part of a complex one, and 1 where there is no order.
+func swapWidth(d fuel.DType) int {
+	switch {
+	case d.IsComplex():
+		return d.Bits() / 16
+	case d.Bits() < 16:
+		return 1
+	}
+	return d.Bits() / 8
+}
+
+// swap reverses the bytes of each number of width bytes in b, whose length is
+// a multiple of width. Any address will do.
+func swap(b []byte, width int) {
+	switch width {
+	case 2:
+		for ; len(b) >= 2; b = b[2:] {
+			binary.LittleEndian.PutUint16(b, binary.BigEndian.Uint16(b))
+		}
+	case 4:
+		for ; len(b) >= 4; b = b[4:] {
+			binary.LittleEndian.PutUint32(b, binary.BigEndian.Uint32(b))
+		}
+	case 8:
+		for ; len(b) >= 8; b = b[8:] {
+			binary.LittleEndian.PutUint64(b, binary.BigEndian.Uint64(b))
+		}
+	}
+}
