@@ -25,7 +25,9 @@ var allowed = map[string][]string{
 	"internal/require":  {},
 	"internal/track":    {module + "/internal/check"},
 	".":                 {module + "/cpu", module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
+	"fueltest":          {module, module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
 	"safetensors":       {module, module + "/internal/hostfile"},
+	"cmd/fuel":          {module, module + "/internal/hostfile", module + "/safetensors", "github.com/spf13/pflag"},
 }
 
 // imports lists what the files of every package of the module import, without
