@@ -163,13 +163,13 @@ func (s *Storage) copyRange(ctx context.Context, to int, src *Storage, from, n i
 // Clone where they are there already, else a copy. See CopyFrom for ctx and
 // errors, Alloc for those of the new memory. Nothing is left where it fails.
 func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storage, error) {
+	if opt != nil && opt.Report != nil {
+		*opt.Report = CopyReport{}
+	}
 	if s.closed.Load() {
 		return nil, s.fail("To", ErrClosed)
 	}
 	if dev == s.Device() {
-		if opt != nil && opt.Report != nil {
-			*opt.Report = CopyReport{}
-		}
 		return s.Clone()
 	}
 	d, err := openDevice(ctx, dev)
@@ -416,7 +416,7 @@ func (r *region) fill(ctx context.Context, off, n int, pattern []byte) (int, err
 			if err == nil {
 				err = r.await(ctx, p)
 			}
-			return dev.noted(err)
+			return dev.noted(err, end-i)
 		}, nil)
 	}
 	b := r.bytes(off, n)

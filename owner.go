@@ -163,7 +163,6 @@ func (o *owner) copyOf(ctx context.Context, old *region, discard bool) (*region,
 	if err != nil || o.size == 0 {
 		return fresh, err
 	}
-	old.mem.dev.copies.Add(1)
 	if !discard {
 		_, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, nil)
 		if err != nil {
@@ -171,6 +170,7 @@ func (o *owner) copyOf(ctx context.Context, old *region, discard bool) (*region,
 			return nil, stopped{0, err} // the operation itself has not begun
 		}
 	}
+	old.mem.dev.copies.Add(1)
 	return fresh, nil
 }
 
@@ -301,7 +301,7 @@ func copyDevice(ctx context.Context, dst *region, dstOff int, src *region, srcOf
 			err = dst.await(ctx, p)
 		}
 		if err != nil {
-			return done, dev.noted(err)
+			return done, dev.noted(err, k)
 		}
 		done += k
 		if progress != nil {
@@ -328,7 +328,7 @@ func (r *region) upload(off int, src []byte) error {
 	if err == nil {
 		err = r.await(context.Background(), p)
 	}
-	return dev.noted(err)
+	return dev.noted(err, len(src))
 }
 
 func (r *region) download(dst []byte, off int) error {
@@ -336,7 +336,7 @@ func (r *region) download(dst []byte, off int) error {
 	if err := dev.usable(); err != nil {
 		return err
 	}
-	return dev.noted(dev.be.Download(dst, r.mem.buf, off-r.origin))
+	return dev.noted(dev.be.Download(dst, r.mem.buf, off-r.origin), len(dst))
 }
 
 // bounceSize is the length of the host memory through which bytes go that

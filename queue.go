@@ -129,7 +129,7 @@ func (q *Queue) write(dst *Storage, discard bool, work func(*region) (backend.Po
 	defer dst.endWrite(r)
 	p, err := work(r)
 	if err != nil {
-		return Point{}, q.dev.noted(err)
+		return Point{}, q.dev.noted(err, dst.size)
 	}
 	raise(&r.mem.lastUse, p)
 	raise(&r.mem.lastWrite, p)
@@ -151,7 +151,7 @@ func (q *Queue) Wait(ctx context.Context, p Point) error {
 	if p.dev == nil {
 		return nil
 	}
-	return opError("Queue.Wait", q.dev.id, 0, q.dev.noted(q.dev.be.Wait(ctx, p.p)))
+	return opError("Queue.Wait", q.dev.id, 0, q.dev.noted(q.dev.be.Wait(ctx, p.p), 0))
 }
 
 func (q *Queue) mustOwn(p Point) {
@@ -165,7 +165,7 @@ func (q *Queue) mustOwn(p Point) {
 func (q *Queue) WaitExternal(x External) (Point, error) {
 	p, err := q.dev.be.WaitExternal(backend.External{Handle: x.Handle, Value: x.Value, Done: x.Done})
 	if err != nil {
-		return Point{}, opError("Queue.WaitExternal", q.dev.id, 0, q.dev.noted(err))
+		return Point{}, opError("Queue.WaitExternal", q.dev.id, 0, q.dev.noted(err, 0))
 	}
 	return Point{q.dev, p}, nil
 }

@@ -379,6 +379,7 @@ func (m *memory) release() {
 // leaked is called by the collector where a region became unreachable without
 // a Close.
 func (m *memory) leaked() {
+	track.Drop(m.record)
 	m.dev.leaks.Add(1)
 	m.dev.leaked.Add(int64(m.size))
 	if check.On() {
@@ -409,7 +410,7 @@ func (r *region) settle(write bool) error {
 		if last == 0 {
 			return nil
 		}
-		return m.dev.noted(m.dev.be.Wait(context.Background(), backend.Point(last)))
+		return m.dev.noted(m.dev.be.Wait(context.Background(), backend.Point(last)), m.size)
 	}
 	if last := m.lastUse.Load(); last != 0 {
 		failed := m.lastWrite.Load()
@@ -499,10 +500,17 @@ func (d *device) usable() error {
 	return nil
 }
 
-// noted turns a driver's error into this package's, and remembers a loss.
-func (d *device) noted(err error) error {
+// noted turns the error of a driver's work on n bytes into this package's, and
+// remembers a loss.
+func (d *device) noted(err error, n int) error {
 	if errors.Is(err, backend.ErrLost) {
 		d.lost.Store(true)
+	}
+	if errors.Is(err, backend.ErrNoMemory) || errors.Is(err, cpu.ErrNoMemory) {
+		return &OutOfMemoryError{
+			Device: d.id, Requested: int64(n), Free: d.be.Memory().Free,
+			Limit: -1, InUse: d.bytes.Load(), Err: err,
+		}
 	}
 	return fromDriver(err)
 }
@@ -516,13 +524,16 @@ func (d *device) alloc(n int, zero bool) (backend.Buffer, error) {
 		return backend.Buffer{}, fmt.Errorf("%w: %d bytes, and %s takes %d at most", ErrTooLarge, n, d.id, m)
 	}
 	buf, err := d.be.Alloc(n, zero)
-	if errors.Is(err, backend.ErrNoMemory) || errors.Is(err, cpu.ErrNoMemory) {
-		return buf, &OutOfMemoryError{
-			Device: d.id, Requested: int64(n), Free: d.be.Memory().Free,
-			Limit: -1, InUse: d.bytes.Load(), Err: err,
+	if err != nil {
+		return buf, d.noted(err, n)
+	}
+	if !zero && d.id.Kind != CPU && check.On() { // the host poisons its own
+		if _, err := d.be.Fill(buf, 0, n, []byte{0xFF}); err != nil {
+			d.be.Free(buf, 0)
+			return backend.Buffer{}, d.noted(err, n)
 		}
 	}
-	return buf, d.noted(err)
+	return buf, nil
 }
 
 // host reports whether the region's bytes can be addressed here.

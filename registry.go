@@ -297,6 +297,7 @@ func Probe(ctx context.Context) []BackendStatus {
 // Reprobe forgets what earlier probes found and probes again: a device may
 // have been plugged in, or lost. Devices that work stay open.
 func Reprobe(ctx context.Context) []BackendStatus {
+	var lost []*device
 	registry.mu.Lock()
 	for k := range registry.slots {
 		s := &registry.slots[k]
@@ -304,12 +305,19 @@ func Reprobe(ctx context.Context) []BackendStatus {
 			s.probe = nil
 		}
 		for i, o := range s.open {
-			if o.ended() && (o.err != nil || o.dev.lost.Load()) {
-				delete(s.open, i)
+			if !o.ended() || o.err == nil && !o.dev.lost.Load() {
+				continue
+			}
+			delete(s.open, i)
+			if o.dev != nil {
+				lost = append(lost, o.dev)
 			}
 		}
 	}
 	registry.mu.Unlock()
+	for _, d := range lost {
+		go d.close() // a driver that lost its device may well hang
+	}
 	return Probe(ctx)
 }
 

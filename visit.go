@@ -60,7 +60,11 @@ func Visit[R any](s *Storage, v Visitor[R]) (R, error) {
 	r, err := s.pin()
 	if err == nil {
 		defer r.unpin()
-		if err = r.settle(false); err == nil {
+		err = r.mem.dev.usable() // the handles of a lost device are dead
+		if err == nil {
+			err = r.settle(false)
+		}
+		if err == nil {
 			s.own.touchRead(s.off, s.size)
 			return match(s, r, v)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/go-fuel/fuel"
 	"github.com/go-fuel/fuel/internal/backend"
 	"github.com/go-fuel/fuel/internal/race"
+	"github.com/go-fuel/fuel/internal/require"
 )
 
 // The tests of this file are named after what they forbid: faults that users
@@ -885,7 +886,7 @@ func TestMappedBytesNeverReachTheDriver(t *testing.T) {
 		x := &subject{TB: t, dev: f.Device(0), ctx: ctx, rng: newRand(1)}
 		m, want := x.mapped(n, 1)
 		if m.Region().Memory != fuel.MemoryMapped {
-			t.Skip("files are not mapped on this platform")
+			require.Skip(t, "mmap", "files are not mapped on "+runtime.GOOS)
 		}
 		s := x.must(m.To(ctx, x.dev, nil))
 		x.holds(s, want, "a mapped file on a device")
@@ -911,7 +912,7 @@ func TestMappedBytesNeverReachTheDriver(t *testing.T) {
 // mapped.
 func TestTruncatedFileIsAnErrorOfTheTransfer(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("a mapped file cannot be truncated on Windows")
+		require.Skip(t, "truncation", "a mapped file cannot be truncated on "+runtime.GOOS)
 	}
 	LeakCheck(t)
 	f := Register(t, fuel.CUDA, FakeOptions{})
@@ -924,7 +925,7 @@ func TestTruncatedFileIsAnErrorOfTheTransfer(t *testing.T) {
 	m := must[*fuel.Storage](t)(fuel.Map(file, fuel.U8, 0, 3<<20))
 	defer m.Close()
 	if m.Region().Memory != fuel.MemoryMapped {
-		t.Skip("files are not mapped on this platform")
+		require.Skip(t, "mmap", "files are not mapped on "+runtime.GOOS)
 	}
 	s := bytesOn(t, f.Device(0), 3<<20, 1)
 	if err := os.Truncate(name, 1<<20); err != nil {
@@ -989,7 +990,7 @@ func TestHandlesAreThoseOfTheDevice(t *testing.T) {
 // stick to the Storage that it was to write.
 func TestFailedQueueCopyLeavesHandlesUsable(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("a mapped file cannot be truncated on Windows")
+		require.Skip(t, "truncation", "a mapped file cannot be truncated on "+runtime.GOOS)
 	}
 	name := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(name, bytes.Repeat([]byte{7}, 1<<20), 0o600); err != nil {
@@ -1000,7 +1001,7 @@ func TestFailedQueueCopyLeavesHandlesUsable(t *testing.T) {
 	m := must[*fuel.Storage](t)(fuel.Map(file, fuel.U8, 0, 1<<20))
 	defer m.Close()
 	if m.Region().Memory != fuel.MemoryMapped {
-		t.Skip("files are not mapped on this platform")
+		require.Skip(t, "mmap", "files are not mapped on "+runtime.GOOS)
 	}
 	dst := bytesOn(t, fuel.Device{}, 1<<20, 1)
 	if err := os.Truncate(name, 0); err != nil {
@@ -1043,5 +1044,76 @@ func TestBytesOfAnOperationAreNotThoseOfItsPrivateCopy(t *testing.T) {
 	var op *fuel.OpError
 	if !errors.Is(err, context.Canceled) || !errors.As(err, &op) || op.Bytes != 0 {
 		t.Errorf("fill of 16 bytes that was stopped at its private copy: %v", err)
+	}
+}
+
+// TestReprobeClosesTheLostDevice: a context that nobody closes.
+func TestReprobeClosesTheLostDevice(t *testing.T) {
+	f := Register(t, fuel.CUDA, FakeOptions{})
+	s := bytesOn(t, f.Device(0), 10, 1)
+	f.Lose()
+	_ = s.Zero(ctx) // notices
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	fuel.Reprobe(ctx)
+	mustHold(t, bytesOn(t, f.Device(0), 10, 2), 2)
+	if !patiently(func() bool { return f.Calls(OpClose) == 1 }) {
+		t.Errorf("the lost device was closed %d times after Reprobe", f.Calls(OpClose))
+	}
+}
+
+// TestOutOfMemoryOfAnyCallIsTyped: not only an allocation can need memory.
+func TestOutOfMemoryOfAnyCallIsTyped(t *testing.T) {
+	f := Register(t, fuel.CUDA, FakeOptions{})
+	s := bytesOn(t, f.Device(0), 10, 1)
+	f.Fail(OpUpload, 1, fuel.ErrOutOfMemory)
+	if _, err := s.WriteAt([]byte{1}, 0); !errors.Is(err, fuel.ErrOutOfMemory) {
+		t.Errorf("an upload for which the driver has no memory: %v", err)
+	}
+}
+
+// TestVisitOfALostDeviceIsAnError: its handles are dead.
+func TestVisitOfALostDeviceIsAnError(t *testing.T) {
+	f := Register(t, fuel.CUDA, FakeOptions{})
+	s := bytesOn(t, f.Device(0), 10, 1)
+	f.Lose()
+	_ = s.Zero(ctx)
+	if _, err := fuel.Visit(s, sizes{}); !errors.Is(err, fuel.ErrDeviceLost) {
+		t.Errorf("Visit on a lost device: %v", err)
+	}
+}
+
+// TestCheckedModePoisonsDevices: AllocUninit promises 0xFF in checked mode.
+func TestCheckedModePoisonsDevices(t *testing.T) {
+	Checked(t)
+	f := Register(t, fuel.CUDA, FakeOptions{})
+	s := must[*fuel.Storage](t)(fuel.AllocUninit(f.Device(0), fuel.U8, 10, nil))
+	defer s.Close()
+	mustHold(t, s, 0xFF)
+}
+
+// TestReportIsFilledWhereToFails: "filled in, also where the copy fails".
+func TestReportIsFilledWhereToFails(t *testing.T) {
+	f := Register(t, fuel.CUDA, FakeOptions{})
+	host := bytesOn(t, fuel.Device{}, 10, 1)
+	must[fuel.Stats](t)(fuel.MemStats(f.Device(0)))
+	r := fuel.CopyReport{Bytes: 99, Staged: 99, Path: fuel.PathBounce}
+	f.Fail(OpAlloc, 1, nil)
+	if _, err := host.To(ctx, f.Device(0), &fuel.CopyOptions{Report: &r}); err == nil || r.Bytes != 0 || r.Staged != 0 {
+		t.Errorf("To that fails at its allocation: %v, %+v", err, r)
+	}
+}
+
+// TestFailedPrivateCopyIsNotCounted: PrivateCopies counts those that were made.
+func TestFailedPrivateCopyIsNotCounted(t *testing.T) {
+	f := Register(t, fuel.CUDA, FakeOptions{})
+	s := bytesOn(t, f.Device(0), 10, 1)
+	c := must[*fuel.Storage](t)(s.Clone())
+	defer c.Close()
+	f.Fail(OpCopy, 1, nil)
+	_, _ = c.WriteAt([]byte{1}, 0)
+	if n := must[fuel.Stats](t)(fuel.MemStats(f.Device(0))).PrivateCopies; n != 0 {
+		t.Errorf("%d private copies, and the only one failed", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/go-fuel/fuel"
+	"github.com/go-fuel/fuel/internal/require"
 )
 
 // rawFile returns a file of that header, padded so that the data begins at a
@@ -51,10 +52,10 @@ func requireMapping(t *testing.T, path string) {
 	}
 	defer f.close()
 	if r := f.Report(); !r.Mapped {
-		t.Skip(r.NotMapped)
+		require.Skip(t, "mmap", r.NotMapped)
 	}
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
-		t.Skip("a big-endian host copies them")
+		require.Skip(t, "little-endian", "a big-endian host copies them")
 	}
 }
 

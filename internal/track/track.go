@@ -21,6 +21,7 @@ type Record struct {
 	Bytes  int
 	seq    uint64
 	stack  []uintptr
+	drop   bool
 }
 
 var (
@@ -59,17 +60,38 @@ func Add(device, memory string, bytes int) *Record {
 	return r
 }
 
-// Remove ends a record.
+// Remove ends the record of a Region that is gone. One that was dropped stays,
+// for the leak check to find.
 func Remove(r *Record) {
 	if r == nil {
 		return
 	}
 	mu.Lock()
 	defer mu.Unlock()
+	if !r.drop {
+		delete(live, r)
+	}
+}
+
+// Drop notes that the Region was dropped without a Close.
+func Drop(r *Record) {
+	if r == nil {
+		return
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	r.drop = true
+}
+
+// Forget ends a record whatever became of its Region.
+func Forget(r *Record) {
+	mu.Lock()
+	defer mu.Unlock()
 	delete(live, r)
 }
 
-// Since lists the live records made after mark, oldest first.
+// Since lists the records made after mark whose Regions are alive or were
+// dropped, oldest first.
 func Since(mark uint64) []*Record {
 	mu.Lock()
 	defer mu.Unlock()
