@@ -17,7 +17,7 @@ type SlotSpec struct {
 // A SlotInfo is one slot of a Bundle.
 type SlotInfo struct {
 	SlotSpec
-	Offset int // bytes from the begin of the Storage, a multiple of 64
+	Offset int // bytes from the start of the Storage, a multiple of 64
 	Bytes  int
 }
 
@@ -93,6 +93,9 @@ func layOut(specs []SlotSpec) (*Bundle, int, error) {
 // and encoding. A Storage that is no bundle, or has no such slot, is
 // ErrMismatch. It must be closed on its own.
 func (s *Storage) Slot(name string) (*Storage, error) {
+	if s.bundle == nil {
+		return nil, s.fail("Slot", s.orClosed(fmt.Errorf("%w: slot %q of a storage that is no bundle", ErrMismatch, name)))
+	}
 	i, ok := s.bundle.Lookup(name)
 	if !ok {
 		return nil, s.fail("Slot", s.orClosed(fmt.Errorf("%w: no slot %q among %d", ErrMismatch, name, s.bundle.Len())))

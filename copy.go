@@ -104,7 +104,7 @@ func (s *Storage) CopyRange(ctx context.Context, dstOff int, src *Storage, srcOf
 		// n ends within a byte, at the end of one and not of the other.
 		return s.fail("CopyRange", fmt.Errorf("%w: the range ends within a byte", ErrMismatch))
 	}
-	return s.fail("CopyRange", s.copyRange(ctx, to, src, from, size, opt))
+	return s.failRange("CopyRange", size, s.copyRange(ctx, to, src, from, size, opt))
 }
 
 // copyRange copies n bytes, offsets relative to the windows.
@@ -197,11 +197,11 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 // end it is io.EOF.
 func (s *Storage) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
-		return 0, s.fail("ReadAt", s.orClosed(fmt.Errorf("%w: offset %d", ErrRange, off)))
+		return 0, s.failRange("ReadAt", len(p), s.orClosed(fmt.Errorf("%w: offset %d", ErrRange, off)))
 	}
 	r, err := s.pin()
 	if err != nil {
-		return 0, s.fail("ReadAt", err)
+		return 0, s.failRange("ReadAt", len(p), err)
 	}
 	defer r.unpin()
 	if off >= int64(s.size) {
@@ -213,7 +213,7 @@ func (s *Storage) ReadAt(p []byte, off int64) (int, error) {
 	n := min(len(p), s.size-int(off))
 	s.own.touchRead(s.off+int(off), n)
 	if err := r.read(p[:n], s.off+int(off)); err != nil {
-		return 0, s.fail("ReadAt", err)
+		return 0, s.failRange("ReadAt", len(p), err)
 	}
 	if n < len(p) {
 		return n, io.EOF
@@ -226,21 +226,21 @@ func (s *Storage) ReadAt(p []byte, off int64) (int, error) {
 // that is not all inside is ErrRange, and nothing is written then.
 func (s *Storage) WriteAt(p []byte, off int64) (int, error) {
 	if off < 0 || off > int64(s.size) || len(p) > s.size-int(off) {
-		return 0, s.fail("WriteAt", s.orClosed(fmt.Errorf("%w: %d bytes at %d of %d", ErrRange, len(p), off, s.size)))
+		return 0, s.failRange("WriteAt", len(p), s.orClosed(fmt.Errorf("%w: %d bytes at %d of %d", ErrRange, len(p), off, s.size)))
 	}
 	if len(p) == 0 {
 		if s.closed.Load() {
-			return 0, s.fail("WriteAt", ErrClosed)
+			return 0, s.failRange("WriteAt", len(p), ErrClosed)
 		}
 		return 0, nil
 	}
 	r, err := s.startWrite(context.Background(), int(off), len(p), true)
 	if err != nil {
-		return 0, s.fail("WriteAt", err)
+		return 0, s.failRange("WriteAt", len(p), err)
 	}
 	defer s.endWrite(r)
 	if err := r.write(s.off+int(off), p); err != nil {
-		return 0, s.fail("WriteAt", err)
+		return 0, s.failRange("WriteAt", len(p), err)
 	}
 	return len(p), nil
 }
@@ -306,10 +306,10 @@ func (s *Storage) readPieces(ctx context.Context, f func(b []byte) error) error 
 	return nil
 }
 
-// ReadFrom fills s with LenBytes bytes of r and reads not one more; it
+// ReadFrom fills s with LenBytes bytes of rd and reads not one more; it
 // implements io.ReaderFrom, but that it stops there. A reader that ends before
-// is io.ErrUnexpectedEOF, and the bytes are unspecified then. While r makes it
-// wait, so does a Clone. r must not read s.
+// is io.ErrUnexpectedEOF, and the bytes are unspecified then. While rd makes it
+// wait, so does a Clone. rd must not read s.
 func (s *Storage) ReadFrom(rd io.Reader) (int64, error) {
 	if s.size == 0 {
 		return 0, s.fail("ReadFrom", s.orClosed(nil))
@@ -370,7 +370,7 @@ func (s *Storage) FillRange(ctx context.Context, off, n int, pattern []byte) err
 	if err != nil {
 		return s.fail("FillRange", s.orClosed(err))
 	}
-	return s.fail("FillRange", s.fill(ctx, at, size, pattern))
+	return s.failRange("FillRange", size, s.fill(ctx, at, size, pattern))
 }
 
 // checkPattern is nil for a pattern that Fill takes over n bytes.

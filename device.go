@@ -60,6 +60,9 @@ func (k Kind) Import() string {
 	return plugins[k]
 }
 
+// Device returns the Device of that Kind with the given index.
+func (k Kind) Device(index int) Device { return Device{k, index} }
+
 // Linked reports whether the program contains a driver for the Kind. It says
 // nothing of the machine: see Probe for that.
 func (k Kind) Linked() bool {
@@ -97,7 +100,7 @@ func ParseDevice(s string) (Device, error) {
 	if indexed {
 		i, err := strconv.Atoi(number)
 		if err != nil || strconv.Itoa(i) != number || i < 0 || d.Kind == CPU && i != 0 {
-			return Device{}, fmt.Errorf("fuel: device %q: the index is no number of a %s device", s, kind)
+			return Device{}, fmt.Errorf("fuel: device %q: there is no such index", s)
 		}
 		d.Index = i
 	}

@@ -37,7 +37,7 @@ import (
 //	F8E5M2         8     f8e5m2         bias 15; infinities and NaNs as in IEEE 754: OCP E5M2
 //	F8E5M2FNUZ     8     f8e5m2fnuz     bias 16; no infinity, no -0, NaN is 0x80
 //	F8E8M0FNU      8     f8e8m0fnu      2^(code-127); no sign, no zero, NaN is 0xFF: OCP MX scale
-//	F8E6M2         8     f8e6m2         bias 48; no sign, no zero, NaN is 0xFF: see [Float8E6M2]
+//	F8E6M2         8     f8e6m2         bias 48; no sign, no zero, NaN is 0xFF: see Float8E6M2
 //	F6E2M3         6     f6e2m3         bias 1; every code is a number: OCP MX FP6 E2M3
 //	F6E3M2         6     f6e3m2         bias 3; every code is a number: OCP MX FP6 E3M2
 //	F4E2M1         4     f4e2m1         bias 1; every code is a number: OCP MX FP4
@@ -199,6 +199,9 @@ func (d DType) info() *dtypeInfo {
 func (d DType) known() error {
 	if d.Valid() {
 		return nil
+	}
+	if d == 0 {
+		return fmt.Errorf("%w: none was given", ErrUnknownDType)
 	}
 	return &UnknownDTypeError{Format: "text", Code: d.String()}
 }

@@ -83,7 +83,7 @@ var (
 type OpError struct {
 	Op     string // the method or function, as "WriteAt"
 	Device Device
-	Bytes  int // size of the operation; of a long one that was stopped, the bytes done
+	Bytes  int // that it was to work on; of a long one that was stopped, those done
 	Err    error
 }
 

@@ -79,7 +79,7 @@ func (o *owner) letGo() {
 	}
 }
 
-// changed counts a mutation. It is called at its begin and its end, so that
+// changed counts a mutation. It is called when it begins and when it ends, so that
 // nobody takes a value that was read in between for a final one.
 func (o *owner) changed() {
 	race.Disable()

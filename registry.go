@@ -164,11 +164,14 @@ func openDevice(ctx context.Context, id Device) (*device, error) {
 	if err := await(ctx, p.done); err != nil {
 		return nil, fmt.Errorf("%w: %s: probing has not ended: %w", ErrUnavailable, id, err)
 	}
-	if id.Index >= len(p.info.Devices) {
-		if p.err != nil {
+	if n := len(p.info.Devices); id.Index >= n {
+		switch {
+		case p.err != nil:
 			return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, id, p.err)
+		case n == 0:
+			return nil, fmt.Errorf("%w: %s: no device found", ErrUnavailable, id)
 		}
-		return nil, fmt.Errorf("%w: %s: there are %d devices of this kind", ErrUnavailable, id, len(p.info.Devices))
+		return nil, fmt.Errorf("%w: %s: the last one is %s", ErrUnavailable, id, Device{id.Kind, n - 1})
 	}
 	o := startOpen(id, p)
 	if err := await(ctx, o.done); err != nil {
@@ -258,24 +261,24 @@ func (s *State) UnmarshalText(text []byte) error { return unname(s, text, stateN
 
 // BackendStatus tells of one Kind whether it can be used, and if not, why.
 type BackendStatus struct {
-	Kind  Kind
-	State State
+	Kind  Kind  `json:"kind"`
+	State State `json:"state"`
 
 	// Reason is a sentence for a person: why the Kind is not available, or
 	// what is unusual though it is. Empty where all is well.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 
 	// Err is the error behind Reason, nil where there is none.
-	Err error
+	Err error `json:"-"`
 
-	Import        string // the package that provides the Kind, "" where there is none yet
-	Library       string // the vendor library that was loaded
-	DriverVersion string
-	Tier          string // CPU: the implementation of the kernels in use
-	Devices       []DeviceInfo
+	Import        string       `json:"import,omitempty"`  // the package that provides the Kind, "" where there is none yet
+	Library       string       `json:"library,omitempty"` // the vendor library that was loaded
+	DriverVersion string       `json:"driverVersion,omitempty"`
+	Tier          string       `json:"tier,omitempty"` // CPU: the implementation of the kernels in use
+	Devices       []DeviceInfo `json:"devices,omitempty"`
 }
 
-// Probe looks what every Kind can do, and returns one row for each, in the
+// Probe finds out what every Kind can do, and returns one row for each, in the
 // order of their values. The first call loads vendor libraries and may take
 // seconds; its findings are kept until Reprobe.
 //

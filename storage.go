@@ -25,7 +25,8 @@ import (
 
 // A Storage is a handle on bytes: a window on an owner, with the DType and
 // Encoding of what is in it. Make one with Alloc, FromSlice, Map and their
-// like; every handle must be closed, once, and no copy of the struct made.
+// like; every handle must be closed, once, and no copy of the struct made. The
+// zero value and nil are no Storage.
 //
 // # Views and clones
 //
@@ -47,7 +48,8 @@ import (
 //
 // Every error of an operation is an *OpError around one of the errors of this
 // package, the context's, or one of the reader's or writer's; ReadAt's io.EOF
-// comes as it is. A closed handle answers ErrClosed, always.
+// and what a callback returns come as they are. A closed handle answers
+// ErrClosed, always.
 type Storage struct {
 	own    *owner
 	off    int // of the window, in owner coordinates, bytes
@@ -282,6 +284,11 @@ func saturated(a, b int64) int64 {
 	return 1<<63 - 1
 }
 
+// String describes the handle, not its contents: "f32[4] plain on cpu".
+func (s *Storage) String() string {
+	return fmt.Sprintf("%s[%d] %s on %s", s.dtype, s.n, s.enc, s.Device())
+}
+
 // DType returns the element type.
 func (s *Storage) DType() DType { return s.dtype }
 
@@ -342,7 +349,7 @@ func (s *Storage) Region() RegionInfo {
 func (s *Storage) ID() uint64 { return s.own.identity() }
 
 // Version returns a number that grows with each mutation through any handle of
-// the owner, at its begin and at its end. What is written through a raw slice
+// the owner, when it begins and when it ends. What is written through a raw slice
 // counts as one mutation, at the time of MutableBytes; Mutate counts right.
 func (s *Storage) Version() uint64 { return s.own.version.Load() }
 
@@ -460,11 +467,14 @@ func (s *Storage) Close() error {
 }
 
 // fail wraps an error of an operation on all of s.
-func (s *Storage) fail(op string, err error) error {
+func (s *Storage) fail(op string, err error) error { return s.failRange(op, s.size, err) }
+
+// failRange wraps an error of an operation on size bytes of s, or on as many as
+// were done by then if err is stopped.
+func (s *Storage) failRange(op string, size int, err error) error {
 	if err == nil {
 		return nil
 	}
-	size := s.size
 	if e, ok := err.(stopped); ok {
 		size, err = e.done, e.error
 	}

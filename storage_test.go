@@ -522,3 +522,39 @@ func TestUnsafeCastsStayWithinTheirObject(t *testing.T) {
 		t.Errorf("no elements: %v, %v", v, err)
 	}
 }
+
+func TestTypedCallbacksSeeTheElements(t *testing.T) {
+	s := must(t)(fuel.FromSlice(cpu, []float32{1, 2, 3}))
+	if err := fuel.MutateSlice(s, func(v []float32) error { v[1] = 9; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	bad := errors.New("mine")
+	if err := fuel.UseSlice(s, func(v []float32) error {
+		if !slices.Equal(v, []float32{1, 9, 3}) {
+			t.Error(v)
+		}
+		return bad
+	}); err != bad {
+		t.Errorf("the callback's error came as %v", err)
+	}
+	never := func([]int32) error { t.Error("called"); return nil }
+	wantErr(t, "UseSlice of another type", fuel.UseSlice(s, never), fuel.ErrMismatch)
+	wantErr(t, "MutateSlice of another type", fuel.MutateSlice(s, never), fuel.ErrMismatch)
+	raw := must(t)(s.Reinterpret(fuel.U8))
+	odd := must(t)(must(t)(raw.View(1, 4)).Reinterpret(fuel.I32))
+	wantErr(t, "UseSlice at an odd address", fuel.UseSlice(odd, never), fuel.ErrMisaligned)
+	if got := s.String(); got != "f32[3] plain on cpu" {
+		t.Errorf("String: %s", got)
+	}
+}
+
+func TestErrorsTellTheSizeOfTheOperation(t *testing.T) {
+	s := must(t)(fuel.Alloc(cpu, fuel.U8, 512, nil))
+	_, err := s.WriteAt([]byte{1}, 600)
+	var op *fuel.OpError
+	if !errors.As(err, &op) || op.Bytes != 1 || op.Op != "WriteAt" {
+		t.Errorf("%+v", op)
+	}
+	_, err = fuel.Dispatch(s, fuel.Cases[int]{})
+	wantErr(t, "Dispatch without a case", err, fuel.ErrUnsupportedKind)
+}

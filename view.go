@@ -214,14 +214,50 @@ func MutableSlice[T Elem](s *Storage) ([]T, error) {
 	return v, s.fail("MutableSlice", err)
 }
 
-func typed[T Elem](s *Storage, raw func() ([]byte, error)) ([]T, error) {
+// UseSlice is Use with the elements, as Slice has them.
+func UseSlice[T Elem](s *Storage, f func([]T) error) error {
+	return within(s, "UseSlice", s.Use, f)
+}
+
+// MutateSlice is Mutate with the elements, as MutableSlice has them.
+func MutateSlice[T Elem](s *Storage, f func([]T) error) error {
+	return within(s, "MutateSlice", s.Mutate, f)
+}
+
+func within[T Elem](s *Storage, op string, use func(func([]byte) error) error, f func([]T) error) error {
+	if err := matches[T](s); err != nil {
+		return s.fail(op, err)
+	}
+	return use(func(b []byte) error {
+		v, err := elements[T](s, b)
+		if err != nil {
+			return s.fail(op, err)
+		}
+		return f(v)
+	})
+}
+
+// matches is nil where the elements of s are of type T.
+func matches[T Elem](s *Storage) error {
 	if d := DTypeOf[T](); s.dtype != d || s.enc != Plain() {
-		return nil, s.orClosed(fmt.Errorf("%w: a slice of %s, and the storage is %s %s", ErrMismatch, d, s.enc, s.dtype))
+		return s.orClosed(fmt.Errorf("%w: a slice of %s, and the storage is %s %s", ErrMismatch, d, s.enc, s.dtype))
+	}
+	return nil
+}
+
+func typed[T Elem](s *Storage, raw func() ([]byte, error)) ([]T, error) {
+	if err := matches[T](s); err != nil {
+		return nil, err
 	}
 	b, err := raw()
 	if err != nil {
 		return nil, err
 	}
+	return elements[T](s, b)
+}
+
+// elements is b, bytes of s, as elements.
+func elements[T Elem](s *Storage, b []byte) ([]T, error) {
 	if len(b) == 0 {
 		return []T{}, nil
 	}

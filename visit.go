@@ -107,8 +107,8 @@ func match[R any](s *Storage, r *region, v Visitor[R]) (R, error) {
 	panic(fmt.Sprintf("BUG: fuel: memory of %s", r.mem.dev.id))
 }
 
-// Cases is a Visitor of functions. A case that is nil answers
-// ErrUnsupportedKind.
+// Cases is a table of functions for Dispatch; *Cases is a Visitor. A case that
+// is nil answers ErrUnsupportedKind.
 type Cases[R any] struct {
 	CPU    func(CPUMemory) (R, error)
 	CUDA   func(CUDAMemory) (R, error)
@@ -117,24 +117,33 @@ type Cases[R any] struct {
 }
 
 // Dispatch is Visit with the case for the Kind of memory that s is in.
-func Dispatch[R any](s *Storage, c Cases[R]) (R, error) { return Visit(s, &c) }
+func Dispatch[R any](s *Storage, c Cases[R]) (R, error) {
+	r, err := Visit(s, &c)
+	if err == errNoCase {
+		err = s.fail("Dispatch", fmt.Errorf("%w: no case for %s", ErrUnsupportedKind, s.Device().Kind))
+	}
+	return r, err
+}
+
+// errNoCase is what a Cases without the case answers.
+var errNoCase = fmt.Errorf("%w: no case for it", ErrUnsupportedKind)
 
 // VisitCPU calls the CPU case.
-func (c *Cases[R]) VisitCPU(m CPUMemory) (R, error) { return call(CPU, c.CPU, m) }
+func (c *Cases[R]) VisitCPU(m CPUMemory) (R, error) { return call(c.CPU, m) }
 
 // VisitCUDA calls the CUDA case.
-func (c *Cases[R]) VisitCUDA(m CUDAMemory) (R, error) { return call(CUDA, c.CUDA, m) }
+func (c *Cases[R]) VisitCUDA(m CUDAMemory) (R, error) { return call(c.CUDA, m) }
 
 // VisitVulkan calls the Vulkan case.
-func (c *Cases[R]) VisitVulkan(m VulkanMemory) (R, error) { return call(Vulkan, c.Vulkan, m) }
+func (c *Cases[R]) VisitVulkan(m VulkanMemory) (R, error) { return call(c.Vulkan, m) }
 
 // VisitMetal calls the Metal case.
-func (c *Cases[R]) VisitMetal(m MetalMemory) (R, error) { return call(Metal, c.Metal, m) }
+func (c *Cases[R]) VisitMetal(m MetalMemory) (R, error) { return call(c.Metal, m) }
 
-func call[M, R any](k Kind, f func(M) (R, error), m M) (R, error) {
+func call[M, R any](f func(M) (R, error), m M) (R, error) {
 	if f == nil {
 		var none R
-		return none, fmt.Errorf("%w: no case for %s", ErrUnsupportedKind, k)
+		return none, errNoCase
 	}
 	return f(m)
 }

@@ -49,7 +49,7 @@ func (p *program) help(topic []string) error {
 		if c == nil {
 			return usagef("there is no help on %q", topic[0])
 		}
-		fmt.Fprintf(&b, "Usage: fuel %s [flags] %s\n\n%s\nFlags:\n", c.name, c.args, c.help)
+		fmt.Fprintf(&b, "Usage: %s\n\n%s\nFlags:\n", strings.TrimSpace("fuel "+c.name+" [flags] "+c.args), c.help)
 		c.writeFlags(&b)
 	}
 	return p.print(b.Bytes())
