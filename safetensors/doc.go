@@ -8,7 +8,7 @@
 //	for info := range f.All() {
 //		s, err := f.Tensor(info.Name)
 //		…
-//		defer s.Close()
+//		model[info.Name] = s // to be closed when the model goes
 //	}
 //
 // [Open] maps a file, [Read] and [FromBytes] load one, [Wrap] takes one that is

@@ -94,8 +94,7 @@ func (e *NotZeroCopyError) Error() string {
 	if more := len(e.Tensors) - len(names); more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("safetensors: %d tensors (%d bytes) cannot be used without a copy: %s: %s",
-		len(e.Tensors), e.Bytes, e.Reason, list)
+	return fmt.Sprintf("safetensors: %d bytes of tensors cannot be used without a copy: %s: %s", e.Bytes, e.Reason, list)
 }
 
 // quote shortens what may be as long as a header to what fits an error text.

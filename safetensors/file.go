@@ -29,7 +29,7 @@ type Options struct {
 	// MinAlignment is what the address of every tensor with at least one byte
 	// must be a multiple of, in bytes: a power of two up to 4096. A tensor that
 	// lies otherwise is copied. The alignment of the element type holds
-	// besides; 0 means that alone.
+	// besides; 0 means that alone. Any other value is fuel.ErrMisaligned.
 	//
 	// It is a promise about the bytes as they are handed out. A mutation of a
 	// tensor may move it to memory with an alignment of 64.
@@ -37,7 +37,8 @@ type Options struct {
 
 	// RequireZeroCopy makes it a *NotZeroCopyError, before anything is copied,
 	// that a tensor cannot be used where it lies. Read and FromBytes copy by
-	// their nature, so that with it they take only files without data.
+	// their nature, and so does Open where files cannot be mapped (wasm): with
+	// it they take only files without data.
 	RequireZeroCopy bool
 }
 
@@ -156,7 +157,8 @@ func read(r io.ReaderAt, size int64, opt *Options, bigEndian bool) (*File, error
 		return nil, err
 	}
 	f.report.NotMapped = "the file was read"
-	if err := f.load(io.NewSectionReader(r, 0, size), opt, bigEndian); err != nil {
+	data := io.NewSectionReader(r, f.header.dataStart, size-f.header.dataStart)
+	if err := f.load(data, opt, bigEndian); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -254,8 +256,8 @@ func (f *File) findBase() error {
 	return err
 }
 
-// load reads the data from r, which stands at the start of the file, into
-// fresh memory. If it fails nothing is left open.
+// load reads the data from r into fresh memory. If it fails nothing is left
+// open.
 func (f *File) load(r io.Reader, opt *Options, bigEndian bool) error {
 	for i := range f.rows {
 		e, row := &f.header.entries[i], &f.rows[i]
@@ -279,9 +281,6 @@ const pieceBytes = 256 << 10
 
 func (f *File) loadAll(r io.Reader, bigEndian bool) error {
 	done := f.header.dataStart
-	if n, err := io.CopyN(io.Discard, r, done); err != nil {
-		return f.endsEarly(err, n, "")
-	}
 	for i := range f.rows {
 		e, row := &f.header.entries[i], &f.rows[i]
 		if row.placement == ZeroCopy {
@@ -512,7 +511,7 @@ func (f *File) Tensors() ([]Tensor, error) {
 // tensor makes a Storage of entry i. f.mu is held.
 func (f *File) tensor(i int) (*fuel.Storage, error) {
 	if f.closed {
-		return nil, fmt.Errorf("safetensors: %w", fuel.ErrClosed)
+		return nil, fmt.Errorf("safetensors: the File is closed: %w", fuel.ErrClosed)
 	}
 	e, row := &f.header.entries[i], &f.rows[i]
 	var s *fuel.Storage
@@ -553,7 +552,7 @@ func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return fmt.Errorf("safetensors: %w", fuel.ErrClosed)
+		return fmt.Errorf("safetensors: the File is closed: %w", fuel.ErrClosed)
 	}
 	f.closed = true
 	var errs []error

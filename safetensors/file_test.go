@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -243,6 +244,10 @@ func TestUnpaddedHeaderIsNotCopiedSilently(t *testing.T) { // mlx#4439, vmlx-swi
 			if r.LoadedTensors != 3 || r.LoadedBytes != 16 || r.Mapped {
 				t.Errorf("report: %s", r)
 			}
+		}
+		js, err := json.Marshal(r)
+		if err != nil || !strings.Contains(string(js), `"placement":"`+r.Tensors[0].Placement.String()+`"`) {
+			t.Errorf("JSON: %s, %v", js, err)
 		}
 		if s := r.String(); !strings.Contains(s, "realigned") || !r.Mapped && !strings.Contains(s, r.NotMapped) {
 			t.Errorf("String: %s", s)

@@ -26,21 +26,21 @@ const (
 
 // An Info says what a tensor is and where in the file its bytes are.
 type Info struct {
-	Name  string
-	DType fuel.DType
+	Name  string     `json:"name"`
+	DType fuel.DType `json:"dtype"`
 
 	// Shape is the length of each dimension, the last varying fastest. It is
 	// empty, not nil, for a scalar. The slice is the caller's own.
-	Shape []int
+	Shape []int `json:"shape"`
 
 	// Len is the number of elements, the product of Shape.
-	Len int
+	Len int `json:"len"`
 
 	// Offset is where the tensor's bytes begin, from the start of the file.
-	Offset int64
+	Offset int64 `json:"offset"`
 
 	// Bytes is how many there are.
-	Bytes int
+	Bytes int `json:"bytes"`
 }
 
 // A Header is the table of contents of a file: what tensors it has and where
@@ -101,7 +101,7 @@ func readHeader(r io.ReaderAt, size int64) (string, error) {
 	}
 	n := binary.LittleEndian.Uint64(length[:])
 	if n > MaxHeader {
-		return "", &FormatError{Msg: fmt.Sprintf("a header of %d bytes, %d are allowed", n, MaxHeader), Err: fuel.ErrTooLarge}
+		return "", &FormatError{Msg: fmt.Sprintf("this may be no safetensors file: its first eight bytes tell of a header of %d bytes, and %d are allowed", n, MaxHeader), Err: fuel.ErrTooLarge}
 	}
 	if int64(n) > size-lengthBytes {
 		return "", truncated("the header goes past the end", lengthBytes+int64(n), size)

@@ -20,6 +20,7 @@ const (
 	Loaded
 )
 
+// String returns the placement in words.
 func (p Placement) String() string {
 	switch p {
 	case ZeroCopy:
@@ -34,51 +35,54 @@ func (p Placement) String() string {
 	return fmt.Sprintf("Placement(%d)", uint8(p))
 }
 
+// MarshalText implements encoding.TextMarshaler.
+func (p Placement) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
 // An AlignmentReport says what opening a file cost: which tensors are used
 // where they lie and which had to be copied.
 type AlignmentReport struct {
 	// Mapped is whether the bytes of a file, or of Wrap's slice, are used where
 	// they are. NotMapped says why they are not.
-	Mapped    bool
-	NotMapped string
+	Mapped    bool   `json:"mapped"`
+	NotMapped string `json:"notMapped,omitempty"`
 
 	// ZeroCopyTensors are the tensors used where they lie, ZeroCopyBytes what
 	// they take together. A tensor without elements is one of these.
-	ZeroCopyTensors int
-	ZeroCopyBytes   int64
+	ZeroCopyTensors int   `json:"zeroCopyTensors"`
+	ZeroCopyBytes   int64 `json:"zeroCopyBytes"`
 
 	// RealignedTensors are the tensors that were copied within memory, whether
 	// for their alignment or for the byte order, RealignedBytes what they take
 	// together.
-	RealignedTensors int
-	RealignedBytes   int64
+	RealignedTensors int   `json:"realignedTensors"`
+	RealignedBytes   int64 `json:"realignedBytes"`
 
 	// LoadedTensors are the tensors that were read because nothing is mapped,
 	// LoadedBytes what they take together. No tensor counts twice.
-	LoadedTensors int
-	LoadedBytes   int64
+	LoadedTensors int   `json:"loadedTensors"`
+	LoadedBytes   int64 `json:"loadedBytes"`
 
 	// Tensors has one row for each, in the order of their bytes in the file.
-	Tensors []TensorAlignment
+	Tensors []TensorAlignment `json:"tensors"`
 }
 
 // A TensorAlignment is the row of one tensor in an AlignmentReport.
 type TensorAlignment struct {
-	Name  string
-	Bytes int
+	Name  string `json:"name"`
+	Bytes int    `json:"bytes"`
 
 	// Offset is where the bytes begin, from the start of the file.
-	Offset int64
+	Offset int64 `json:"offset"`
 
 	// Required is the alignment in bytes that was asked for: the element's
 	// own, or Options.MinAlignment where that is more.
-	Required int
+	Required int `json:"required"`
 
 	// Found is the alignment in bytes that the tensor has where the file is in
 	// memory, at most 4096; 0 where each tensor was read by itself.
-	Found int
+	Found int `json:"found"`
 
-	Placement Placement
+	Placement Placement `json:"placement"`
 }
 
 // String is a summary in one line.
