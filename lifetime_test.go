@@ -92,7 +92,7 @@ func TestCloneIsNotStarvedByWriters(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	t.Logf("longest Clone: %v", worst)
-	if worst > time.Second {
+	if worst > 20*time.Second { // a starved one waits for ever; an emulator is slow
 		t.Errorf("a Clone took %v", worst)
 	}
 }
