@@ -33,6 +33,9 @@ func TestMapOfAShortFileIsRefused(t *testing.T) {
 	wantErr(t, "Map of a negative count", err, fuel.ErrOverflow)
 	f.Close()
 	_, err = fuel.Map(f, fuel.F32, 0, 1)
+	if runtime.GOOS == "windows" && err != nil {
+		return // Stat of a closed file says there only that the handle is wrong
+	}
 	wantErr(t, "Map of a closed file", err, os.ErrClosed)
 }
 

@@ -34,6 +34,11 @@ func Guard(leaf func()) (err error) {
 			Addr() uintptr
 		}:
 			err = &FaultError{Addr: r.Addr()}
+		case runtime.Error:
+			if r.Error() != unknownAddress {
+				panic(r)
+			}
+			err = &FaultError{}
 		default:
 			panic(r)
 		}
@@ -41,3 +46,7 @@ func Guard(leaf func()) (err error) {
 	leaf()
 	return nil
 }
+
+// unknownAddress is what the runtime makes of a fault that comes without an
+// address, as from qemu-user: it takes it for address 0.
+const unknownAddress = "runtime error: invalid memory address or nil pointer dereference"

@@ -119,6 +119,25 @@ func TestGuardLetsOtherPanicsThrough(t *testing.T) {
 	_ = Guard(func() { panic("mine") })
 }
 
+func TestGuardLetsOtherRuntimeErrorsThrough(t *testing.T) {
+	defer func() {
+		if _, ok := recover().(runtime.Error); !ok {
+			t.Error("an index out of range was taken for a fault")
+		}
+	}()
+	_ = Guard(func() { _ = make([]byte, 1)[len(t.Name())] })
+}
+
+// An emulator may tell of a fault without its address.
+func TestAFaultWithoutAnAddressIsAFault(t *testing.T) {
+	var p *byte
+	err := Guard(func() { *p = 1 })
+	var fault *FaultError
+	if !errors.As(err, &fault) || fault.Addr != 0 {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestRefusedMemoryIsAnError(t *testing.T) {
 	if !HaveReserve {
 		require.Skip(t, "mmap", "memory is the Go heap's on "+runtime.GOOS)
