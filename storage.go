@@ -92,8 +92,8 @@ func Alloc(dev Device, d DType, n int, opt *Options) (*Storage, error) {
 	return alloc("Alloc", dev, d, n, opt, true)
 }
 
-// AllocUninit is Alloc without the zeroing: the bytes are unspecified, and
-// 0xFF in checked mode. It is for callers that write every byte before any is
+// AllocUninit is Alloc without the zeroing: the bytes are unspecified, on the
+// CPU 0xFF in checked mode. It is for callers that write every byte before any is
 // read. Pad bits of sub-byte types are zero as long as nobody writes them.
 func AllocUninit(dev Device, d DType, n int, opt *Options) (*Storage, error) {
 	return alloc("AllocUninit", dev, d, n, opt, false)
