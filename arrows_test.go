@@ -16,10 +16,11 @@ const module = "github.com/go-fuel/fuel"
 // allowed says for each room of ARCHITECTURE.md what it may import beyond the
 // standard library, as prefixes. Tests may import more.
 var allowed = map[string][]string{
-	"cpu":               {"golang.org/x/sys/"},
+	"cpu":               {module + "/internal/impl", module + "/internal/race", "golang.org/x/sys/", "github.com/klauspost/cpuid/v2"},
 	"internal/backend":  {},
 	"internal/check":    {},
 	"internal/guard":    {module + "/internal/require", "golang.org/x/sys/"},
+	"internal/impl":     {},
 	"internal/hostfile": {"golang.org/x/sys/"},
 	"internal/race":     {},
 	"internal/require":  {},

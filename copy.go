@@ -424,9 +424,9 @@ func (r *region) fill(ctx context.Context, off, n int, pattern []byte) (int, err
 	return cpu.Run(ctx, n, func(i, end int) error {
 		race.Write(b[i:end])
 		if zero {
-			cpu.Zero(b[i:end])
+			cpu.ZeroPart(b[i:end], n)
 		} else {
-			cpu.Fill(b[i:end], pattern)
+			cpu.FillPart(b[i:end], pattern, n)
 		}
 		return nil
 	}, nil)

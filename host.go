@@ -17,7 +17,7 @@ var hostDriver = &backend.Driver{
 	Kind:    backend.CPU,
 	Package: "github.com/go-fuel/fuel",
 	Probe: func(context.Context) (backend.Info, error) {
-		return backend.Info{Tier: cpu.Tier(), Devices: []backend.DeviceInfo{hostInfo()}}, nil
+		return backend.Info{Tier: cpu.Tier(), Note: cpu.TierNote(), Devices: []backend.DeviceInfo{hostInfo()}}, nil
 	},
 	Open: func(context.Context, int) (backend.Device, error) { return hostDevice.be, nil },
 }

@@ -227,7 +227,7 @@ func copyHost(ctx context.Context, dst *region, dstOff int, src *region, srcOff,
 		return done, fromDriver(err)
 	}
 	done, err := cpu.Run(ctx, n, func(off, end int) error {
-		return guarded(src.mem.buf, func() { cpu.Copy(d[off:end], s[off:end]) })
+		return guarded(src.mem.buf, func() { cpu.CopyPart(d[off:end], s[off:end], n) })
 	}, progress)
 	return done, fromDriver(err)
 }
@@ -388,7 +388,7 @@ func (r *region) read(p []byte, off int) error {
 		return fromDriver(guarded(r.mem.buf, func() { cpu.Copy(p, b) }))
 	}
 	_, err := cpu.Run(context.Background(), len(p), func(i, end int) error {
-		return guarded(r.mem.buf, func() { cpu.Copy(p[i:end], b[i:end]) })
+		return guarded(r.mem.buf, func() { cpu.CopyPart(p[i:end], b[i:end], len(p)) })
 	}, nil)
 	return fromDriver(err)
 }
@@ -410,7 +410,7 @@ func (r *region) write(off int, p []byte) error {
 		return nil
 	}
 	_, err := cpu.Run(context.Background(), len(p), func(i, end int) error {
-		cpu.Copy(b[i:end], p[i:end])
+		cpu.CopyPart(b[i:end], p[i:end], len(p))
 		return nil
 	}, nil)
 	return err

@@ -3,30 +3,108 @@ package cpu
 import (
 	"runtime"
 	"unsafe"
+
+	"github.com/go-fuel/fuel/internal/race"
 )
 
+// limits are the lengths in bytes at which Zero, Copy and Fill change their
+// way. Variables for tests, else set once, when the program starts.
+var limits = struct {
+	// Up to these the runtime's clear and copy are called: they are as good
+	// there (BenchmarkZero, BenchmarkCopy), and one call less. A fill so
+	// short is done before a kernel has its seed (BenchmarkFill).
+	clear, copy, fill int
+
+	// From these on stores go around the caches, which could not hold the
+	// bytes anyway; see streams.
+	zeroStream, copyStream, fillStream int
+}{clear: Piece, copy: Piece, fill: 2 * Align, zeroStream: never, copyStream: never, fillStream: never}
+
+// never is a limit that no length reaches.
+const never = int(^uint(0) >> 1)
+
 // Zero clears b. A nil or empty b is fine.
-//
-// It is the runtime's clear, in pieces.
 func Zero(b []byte) {
-	for len(b) > Piece {
-		clear(b[:Piece])
-		b = b[Piece:]
+	whole := len(b)
+	if whole <= limits.clear {
+		clear(b)
+		return
+	}
+	for n := firstPiece(b); ; n = min(Piece, len(b)) {
+		ZeroPart(b[:n], whole)
+		if b = b[n:]; len(b) == 0 {
+			return
+		}
 		runtime.Gosched()
 	}
-	clear(b)
+}
+
+// ZeroPart clears b, which is a piece of a range of whole bytes that is to be
+// cleared: how that is done best depends on the range. It does not yield, so
+// keep b at most Piece long.
+func ZeroPart(b []byte, whole int) {
+	if whole <= limits.clear {
+		clear(b)
+		return
+	}
+	race.Write(b)
+	if whole < limits.zeroStream {
+		zero(b)
+	} else {
+		zeroStream(b)
+	}
 }
 
 // Copy copies src to dst. They may overlap in any way: dst then holds what src
 // held before. It panics where their lengths differ. Zero length is fine.
-//
-// It is the runtime's copy, in pieces.
 func Copy(dst, src []byte) {
 	if len(dst) != len(src) {
 		panic("cpu.Copy: dst and src differ in length")
 	}
-	if Overlap(dst, src) && uintptr(unsafe.Pointer(unsafe.SliceData(dst))) > uintptr(unsafe.Pointer(unsafe.SliceData(src))) {
-		for len(dst) > Piece { // from the end, so that no piece reads what another wrote
+	whole := len(dst)
+	if whole <= limits.copy {
+		copy(dst, src)
+		return
+	}
+	if Overlap(dst, src) {
+		move(dst, src)
+		return
+	}
+	for n := firstPiece(dst); ; n = min(Piece, len(dst)) {
+		CopyPart(dst[:n], src[:n], whole)
+		if dst, src = dst[n:], src[n:]; len(dst) == 0 {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// CopyPart copies src to dst as Copy does, as a piece of a range of whole bytes
+// that is to be copied: how that is done best depends on the range. Pieces of
+// ranges that overlap must come in an order in which none reads what another
+// wrote. It does not yield, so keep dst at most Piece long.
+func CopyPart(dst, src []byte, whole int) {
+	if len(dst) != len(src) {
+		panic("cpu.CopyPart: dst and src differ in length")
+	}
+	if whole <= limits.copy || Overlap(dst, src) {
+		copy(dst, src)
+		return
+	}
+	race.Read(src)
+	race.Write(dst)
+	if whole < limits.copyStream {
+		copyCached(dst, src)
+	} else {
+		copyStream(dst, src)
+	}
+}
+
+// move copies between ranges that overlap, by the runtime's copy, in the order
+// in which no piece reads what another wrote.
+func move(dst, src []byte) {
+	if uintptr(unsafe.Pointer(unsafe.SliceData(dst))) > uintptr(unsafe.Pointer(unsafe.SliceData(src))) {
+		for len(dst) > Piece {
 			n := len(dst) - Piece
 			copy(dst[n:], src[n:])
 			dst, src = dst[:n], src[:n]
@@ -61,22 +139,73 @@ func Fill(b, pattern []byte) {
 	if !PatternOK(len(pattern)) {
 		panic("cpu.Fill: the pattern has not 1, 2, 4, 8 or 16 bytes")
 	}
-	if len(b)%len(pattern) != 0 {
+	whole := len(b)
+	if whole%len(pattern) != 0 {
 		panic("cpu.Fill: the pattern does not divide the length")
 	}
-	// A seed that fits the first cache, doubled from the pattern, then copied.
-	seed := b[:min(len(b), 4096)]
-	for n := copy(seed, pattern); n < len(seed); n *= 2 {
+	if whole <= limits.fill {
+		for n := copy(b, pattern); n < len(b); n *= 2 {
+			copy(b[n:], b[:n])
+		}
+		return
+	}
+	seed := newSeed(pattern)
+	for n := firstPiece(b); ; n = min(Piece, len(b)) {
+		fillPart(b[:n], &seed, whole)
+		if b = b[n:]; len(b) == 0 {
+			return
+		}
+		if n < Piece { // the first
+			seed = turned(seed, n)
+		}
+		runtime.Gosched()
+	}
+}
+
+// FillPart fills b as Fill does, as a piece of a range of whole bytes that is
+// to be filled: how that is done best depends on the range. The piece begins
+// where the pattern does. It does not yield, so keep b at most Piece long.
+func FillPart(b, pattern []byte, whole int) {
+	if !PatternOK(len(pattern)) {
+		panic("cpu.FillPart: the pattern has not 1, 2, 4, 8 or 16 bytes")
+	}
+	if len(b)%len(pattern) != 0 {
+		panic("cpu.FillPart: the pattern does not divide the length")
+	}
+	seed := newSeed(pattern)
+	fillPart(b, &seed, whole)
+}
+
+func fillPart(b []byte, seed *[32]byte, whole int) {
+	race.Write(b)
+	if whole < limits.fillStream {
+		fill(b, seed)
+	} else {
+		fillStream(b, seed)
+	}
+}
+
+// newSeed repeats pattern over 32 bytes: the kernels read 16 of them from
+// anywhere in the first half.
+func newSeed(pattern []byte) (seed [32]byte) {
+	for n := copy(seed[:], pattern); n < len(seed); n *= 2 {
 		copy(seed[n:], seed[:n])
 	}
-	for b, since := b[len(seed):], 0; len(b) > 0; {
-		n := copy(b, seed)
-		b = b[n:]
-		if since += n; since >= Piece {
-			since = 0
-			runtime.Gosched()
-		}
+	return seed
+}
+
+// turned is the seed whose first byte is the one that seed has after n bytes.
+func turned(seed [32]byte, n int) (t [32]byte) {
+	for i := range t {
+		t[i] = seed[(n+i)&15]
 	}
+	return t
+}
+
+// firstPiece is the length of a first piece of b after which the next begins
+// at a multiple of Align, so that no line of the cache is written in halves.
+func firstPiece(b []byte) int {
+	return min(len(b), Piece-int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))%Align))
 }
 
 // AlignUp rounds n up to a multiple of align, a power of two. ok is false

@@ -8,9 +8,10 @@
 // never wrong. Long work is done in pieces of [Piece] bytes, so that the
 // garbage collector and other goroutines get in between.
 //
-// This version has one implementation of every kernel, in Go, named "generic"
-// by [Tier]. The build tag purego means "no assembly" and so changes nothing
-// yet.
+// Every kernel has a generic twin in Go. The files bytes_*.s and the stubs
+// beside them are generated (asm/, a module of its own); kernels_*.go says
+// which one is called, and [Tier] which were chosen. The build tag purego
+// means "no assembly".
 package cpu
 
 // Align is the alignment in bytes of every block that fuel allocates on the
@@ -22,6 +23,3 @@ const Align = 64
 // for it (golang/go#69327): 256 KiB take well under 0.1 ms on the slowest
 // memory we know of.
 const Piece = 256 << 10
-
-// Tier names the implementation of the kernels in use.
-func Tier() string { return "generic" }

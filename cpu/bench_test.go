@@ -1,0 +1,113 @@
+package cpu
+
+import (
+	"fmt"
+	"testing"
+	"unsafe"
+
+	"github.com/go-fuel/fuel/internal/impl"
+)
+
+// benchSizes go from a few words to memory that no cache holds.
+var benchSizes = []int{16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20, 12 << 20, 16 << 20, 24 << 20, 64 << 20, 256 << 20}
+
+// blocks are memory of the largest size, once for all benchmarks, written to
+// and at a multiple of Align.
+func blocks(b *testing.B, size int) (dst, src []byte) {
+	b.Helper()
+	largest := benchSizes[len(benchSizes)-1]
+	if benchDst == nil {
+		for _, p := range []*[]byte{&benchDst, &benchSrc} {
+			m := AlignedHeap(largest + Align)
+			if HaveReserve {
+				var err error
+				if m, err = Reserve(largest + Align); err != nil {
+					b.Skip(err)
+				}
+			}
+			Fill(m, []byte{1})
+			*p = m
+		}
+	}
+	return benchDst[:size+Align], benchSrc[:size+Align]
+}
+
+var benchDst, benchSrc []byte
+
+// bench measures the runtime's own, ours as it is, and each tier, all through
+// the same bytes.
+func bench(b *testing.B, sizes []int, builtin, ours func(dst, src []byte)) {
+	for _, size := range sizes {
+		dst, src := blocks(b, size)
+		for _, off := range []int{0, 1} {
+			if off > 0 && size < 4<<10 {
+				continue
+			}
+			dst, src := dst[off:][:size], src[:size]
+			run := func(name string, f func(dst, src []byte)) {
+				b.Run(fmt.Sprintf("impl=%s/size=%d/off=%d", name, size, off), func(b *testing.B) {
+					b.SetBytes(int64(size))
+					for b.Loop() {
+						f(dst, src)
+					}
+				})
+			}
+			run("builtin", builtin)
+			run("fuel", ours)
+			if off > 0 {
+				continue
+			}
+			for _, name := range append([]string{impl.Generic}, impl.List("cpu")...) {
+				restore, ok := impl.Select("cpu", name)
+				if ok {
+					run(name, ours)
+				}
+				restore()
+			}
+		}
+	}
+}
+
+func BenchmarkZero(b *testing.B) {
+	bench(b, benchSizes, func(dst, _ []byte) { clear(dst) }, func(dst, _ []byte) { Zero(dst) })
+}
+
+func BenchmarkCopy(b *testing.B) {
+	bench(b, benchSizes, func(dst, src []byte) { copy(dst, src) }, Copy)
+}
+
+func BenchmarkFill(b *testing.B) {
+	pattern := []byte{1, 2, 3, 4}
+	bench(b, benchSizes, func(dst, _ []byte) {
+		for n := copy(dst, pattern); n < len(dst); n *= 2 {
+			copy(dst[n:], dst[:n])
+		}
+	}, func(dst, _ []byte) { Fill(dst, pattern) })
+}
+
+// What a clear leaves in the cache is worth something to who reads it next.
+func BenchmarkZeroThenRead(b *testing.B) {
+	bench(b, []int{64 << 10, 1 << 20, 8 << 20, 16 << 20, 24 << 20, 64 << 20},
+		func(dst, _ []byte) { clear(dst); sink += read(dst) },
+		func(dst, _ []byte) { Zero(dst); sink += read(dst) })
+}
+
+// BenchmarkReadBandwidth is the ceiling that one core meets in reading.
+func BenchmarkReadBandwidth(b *testing.B) {
+	bench(b, []int{64 << 10, 1 << 20, 16 << 20, 64 << 20},
+		func(_, src []byte) { sink += read(src) }, func(_, src []byte) { sink += read(src) })
+}
+
+var sink uint64
+
+// read adds up one word of each line, which is as fast as lines come.
+func read(b []byte) (sum uint64) {
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	for n := len(b) &^ 255; n > 0; n -= 256 {
+		sum += *(*uint64)(p) + *(*uint64)(unsafe.Add(p, 64)) + *(*uint64)(unsafe.Add(p, 128)) + *(*uint64)(unsafe.Add(p, 192))
+		if n > 256 {
+			p = unsafe.Add(p, 256)
+		}
+	}
+	return sum
+}
