@@ -57,7 +57,7 @@ func Compose(dev Device, specs []SlotSpec) (*Storage, error) {
 	if err != nil {
 		return nil, opError("Compose", dev, 0, err)
 	}
-	r, err := allocOn(dev, size, true)
+	r, err := allocOn(dev, size, true, wishes{})
 	if err != nil {
 		return nil, opError("Compose", dev, size, err)
 	}

@@ -179,7 +179,7 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 	if err != nil {
 		return nil, opError("To", dev, s.size, err)
 	}
-	r, err := allocRegion(d, s.size, false, 0)
+	r, err := allocRegion(d, s.size, false, 0, loadRegion(&s.own.r).mem.wishes)
 	if err != nil {
 		return nil, opError("To", dev, s.size, err)
 	}

@@ -109,22 +109,35 @@ type OutOfMemoryError struct {
 	Device    Device
 	Requested int64 // bytes of the allocation that was refused
 	Free      int64 // bytes that the device or host reports as free
-	Limit     int64 // bytes that a limit of the user's allows
-	InUse     int64 // bytes of live Regions of this process on the device
+	Limit     int64 // bytes that a limit of the user's allows: SetLimit, or the Scope's
+	InUse     int64 // bytes that fuel had allocated, on the device or in the Scope; what Limit is about
 	Cached    int64 // bytes that fuel holds for reuse
-	Err       error // what the system or driver said, or nil
+	Err       error // what the system or driver said, or nil where Limit refused
+
+	Scope         string      // name of the Scope whose limit refused, else empty
+	LargestCached int64       // bytes of the largest block that fuel holds for reuse
+	TopSites      []AllocSite // up to five that hold most, where they are recorded: FUEL_CHECK=1
 }
 
 func (e *OutOfMemoryError) Error() string {
 	s := fmt.Sprintf("fuel: out of memory on %s: %d bytes requested, %d in use, %d cached", e.Device, e.Requested, e.InUse, e.Cached)
+	if e.Cached > 0 {
+		s += fmt.Sprintf(" (largest %d)", e.LargestCached)
+	}
 	if e.Free >= 0 {
 		s += fmt.Sprintf(", %d free", e.Free)
 	}
 	if e.Limit >= 0 {
 		s += fmt.Sprintf(", limit %d", e.Limit)
 	}
+	if e.Scope != "" {
+		s += fmt.Sprintf(" of scope %q", e.Scope)
+	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
+	}
+	for i, site := range e.TopSites {
+		s += []string{"; most: ", ", "}[min(i, 1)] + site.String()
 	}
 	return s
 }

@@ -2,9 +2,12 @@ package fuel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/go-fuel/fuel/cpu"
 	"github.com/go-fuel/fuel/internal/backend"
@@ -40,47 +43,85 @@ var hostDevice = newDevice(Device{}, &host{}, backend.DeviceInfo{Alignment: cpu.
 type host struct {
 	queue backend.Serial
 	dead  quarantine
+	alone atomic.Int64 // live blocks that are a mapping each, for checked mode
 }
 
-// fromSystem is the length in bytes from which memory comes from the system
-// and not from the Go heap: there a refusal is an error, where the Go heap
-// would end the program, and the collector's goal does not count it. Below it
-// a mapping of its own for each block would waste most of a page.
-const fromSystem = 64 << 10
+// pool has the host's memory, of the whole process. It is made at its first
+// use, so that a program that uses none pays nothing.
+var pool = sync.OnceValue(func() *cpu.Pool { return cpu.NewPool(nil) })
+
+// poolUnderRace makes race builds use the pool: for its own tests.
+var poolUnderRace = false
+
+// hookedFrom is the length in bytes from which the collector frees a Region that
+// was dropped. Below it the hook would cost more than the block.
+const hookedFrom = 64 << 10
 
 // maxHeap is what Go can address at most; above, make panics.
 const maxHeap = min(1<<47, int64(^uint(0)>>1)-cpu.Align)
 
-// Values of Buffer.Handle.
+// Values of Buffer.Handle. A block of the pool has its ID above these bits.
 const (
-	goHeap     = 0
-	fromSysMem = 1
+	goHeap  = 0
+	alone   = 1
+	pooled  = 2
+	idShift = 2
 )
 
 func (h *host) Memory() backend.MemInfo {
-	total, free := cpu.HostMemory()
-	return backend.MemInfo{Total: total, Free: free}
+	b := cpu.HostBudget()
+	return backend.MemInfo{Total: b.Total, Free: b.Free}
 }
 
 func (h *host) Alloc(n int, zero bool) (backend.Buffer, error) {
+	b, _, err := h.alloc(n, zero, false)
+	return b, err
+}
+
+// alloc is Alloc with a wish for huge pages, and what came of it.
+func (h *host) alloc(n int, zero, huge bool) (backend.Buffer, cpu.HugePages, error) {
+	outcome := cpu.HugePages{Asked: huge}
 	// The race detector sees the Go heap only.
-	if cpu.HaveReserve && !race.Enabled && (n >= fromSystem || check.On()) {
+	if !cpu.HaveReserve || race.Enabled && !poolUnderRace {
+		if huge {
+			outcome.Refused = "the block is on the Go heap"
+		}
+		if int64(n) > maxHeap {
+			return backend.Buffer{}, outcome, fmt.Errorf("%w: the Go heap has no %d bytes", backend.ErrNoMemory, n)
+		}
+		b := cpu.AlignedHeap(n)
+		poison(b, !zero)
+		return backend.Buffer{Host: b, Size: n, Handle: goHeap}, outcome, nil
+	}
+	if check.On() && h.alone.Load() < maxAlone {
 		b, err := cpu.Reserve(n)
-		if err != nil && h.dead.empty() {
+		if err != nil {
+			h.Trim(0)
 			b, err = cpu.Reserve(n)
 		}
 		if err != nil {
-			return backend.Buffer{}, err
+			return backend.Buffer{}, outcome, err
 		}
+		if huge {
+			outcome.Refused = "the block is made to be unreadable once it is freed, in checked mode"
+		}
+		h.alone.Add(1)
 		poison(b, !zero)
-		return backend.Buffer{Host: b, Size: n, Handle: fromSysMem}, nil
+		return backend.Buffer{Host: b, Size: n, Handle: alone}, outcome, nil
 	}
-	if int64(n) > maxHeap {
-		return backend.Buffer{}, fmt.Errorf("%w: the Go heap has no %d bytes", backend.ErrNoMemory, n)
+	get := pool().Get
+	if huge {
+		get = pool().GetHuge
 	}
-	b := cpu.AlignedHeap(n)
-	poison(b, !zero)
-	return backend.Buffer{Host: b, Size: n, Handle: goHeap}, nil
+	b, err := get(n, zero)
+	if err != nil && h.dead.empty() {
+		b, err = get(n, zero)
+	}
+	if err != nil {
+		return backend.Buffer{}, outcome, err
+	}
+	poison(b.Bytes, !zero)
+	return backend.Buffer{Host: b.Bytes, Size: n, Handle: b.ID<<idShift | pooled}, b.HugePages, nil
 }
 
 // poison makes use of bytes that mean nothing visible, in checked mode: 0xFF
@@ -93,29 +134,58 @@ func poison(b []byte, meaningless bool) {
 
 func (h *host) Free(b backend.Buffer, after backend.Point) {
 	if !h.queue.Done(after) {
-		h.queue.Do(func() error { h.free(b); return nil })
+		h.queue.Do(func() error {
+			h.free(b)
+			hostDevice.holdLimit() // the core did when the block was not in the cache yet
+			return nil
+		})
 		return
 	}
 	h.free(b)
 }
 
 func (h *host) free(b backend.Buffer) {
-	if b.Handle == goHeap {
+	switch b.Handle & (1<<idShift - 1) {
+	case goHeap:
 		poison(b.Host, true)
-		return
-	}
-	block := b.Host
-	if check.On() {
-		block = h.dead.swap(block)
-	}
-	if block != nil {
-		release(block)
+	case pooled:
+		poison(b.Host, true)
+		pool().Put(cpu.Block{Bytes: b.Host, ID: b.Handle >> idShift})
+	case alone:
+		h.alone.Add(-1)
+		if block := h.dead.swap(b.Host); block != nil {
+			release(block)
+		}
 	}
 }
 
+// Trim gives back what the pool keeps, until target bytes are left. The
+// quarantine keeps addresses and no memory, so it does not count, and goes
+// where everything has to.
+func (h *host) Trim(target int64) (freed int64) {
+	if target <= 0 {
+		h.dead.empty()
+	}
+	return pool().Trim(target)
+}
+
+func (h *host) Cache() backend.CacheInfo {
+	s := pool().Stats()
+	return backend.CacheInfo{Bytes: s.Cached, Largest: s.LargestCached, Padding: s.Padding}
+}
+
+func (h *host) Cached() int64 { return pool().Cached() }
+
+func (h *host) SetCache(max int64, idle time.Duration) {
+	pool().SetMaxCached(max)
+	pool().SetIdleTrim(idle)
+}
+
+// release gives a block back. Where the process has as many mappings as it may
+// its addresses are lost; its contents are gone already.
 func release(block []byte) {
-	if err := cpu.Release(block); err != nil {
-		panic("BUG: fuel: " + err.Error()) // only a wrong address or length can fail
+	if err := cpu.Release(block); err != nil && !errors.Is(err, cpu.ErrNoMemory) {
+		panic("BUG: fuel: " + err.Error()) // a wrong address or length
 	}
 }
 
@@ -126,8 +196,14 @@ type quarantine struct {
 	blocks [][]byte
 }
 
-// quarantined bounds the blocks that are kept; each is one mapping.
-const quarantined = 4096
+// quarantined bounds the blocks that are kept, and maxAlone those that are
+// live; each is one mapping, and Linux allows a process 65,530
+// (vm.max_map_count). What goes beyond comes from the pool, where a late
+// access does not fault, but finds 0xFF.
+const (
+	quarantined = 4096
+	maxAlone    = 16384
+)
 
 // swap takes b in and returns the oldest block where there are too many, to be
 // released, else nil.
@@ -147,17 +223,16 @@ func (q *quarantine) swap(b []byte) (oldest []byte) {
 	return oldest
 }
 
-// empty releases all blocks, since memory is short, and reports whether there
-// were any.
+// empty releases all blocks, and reports whether there were any.
 func (q *quarantine) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	some := len(q.blocks) > 0
 	for _, b := range q.blocks {
 		release(b)
 	}
-	any := len(q.blocks) > 0
 	q.blocks = nil
-	return any
+	return some
 }
 
 // guarded runs a leaf that reads b, as Guard does where b may fault.

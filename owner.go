@@ -159,7 +159,7 @@ func (r *region) joinOrWrite() (joined bool) {
 // fills it from there unless discard is set.
 func (o *owner) copyOf(ctx context.Context, old *region, discard bool) (*region, error) {
 	skew := o.skew(old)
-	fresh, err := allocRegion(old.mem.dev, o.size+skew, false, o.off-skew)
+	fresh, err := allocRegion(old.mem.dev, o.size+skew, false, o.off-skew, old.mem.wishes)
 	if err != nil || o.size == 0 {
 		return fresh, err
 	}

@@ -79,6 +79,9 @@ type memory struct {
 	record  *track.Record
 	ro      bool
 	hooked  bool
+	charged bool // counts against limits
+	wishes  wishes
+	huge    cpu.HugePages
 	escaped atomic.Bool // a raw slice was handed out
 
 	// The newest Points of this device's queue that write and that use the
@@ -91,8 +94,8 @@ type MemoryKind uint8
 
 // The kinds of memory.
 const (
-	MemoryHeap      MemoryKind = iota // Go heap, aligned
-	MemoryAnonymous                   // from the operating system
+	MemoryHeap      MemoryKind = iota // Go heap, aligned: wasm, and race builds
+	MemoryAnonymous                   // from the operating system, through the pool
 	MemoryMapped                      // a file, read-only
 	MemoryWrapped                     // the caller's, by Wrap
 	MemoryDevice                      // a GPU's
@@ -117,9 +120,9 @@ func newRegion(m *memory, origin int) *region {
 	r.word.Store(oneOwner)
 	m.dev.add(m.size)
 	m.record = track.Add(m.dev.id.String(), m.kind.String(), m.size)
-	// Small blocks of the Go heap need no hook: the collector frees them
-	// anyway, and a hook costs more than they do.
-	if m.hooked = m.kind != MemoryHeap || m.size >= fromSystem || check.On(); m.hooked {
+	// A hook costs more than a small block does.
+	ours := m.kind == MemoryHeap || m.kind == MemoryAnonymous
+	if m.hooked = !ours || m.size >= hookedFrom || check.On(); m.hooked {
 		r.hook = runtime.AddCleanup(r, (*memory).leaked, m)
 	}
 	return r
@@ -127,20 +130,26 @@ func newRegion(m *memory, origin int) *region {
 
 // allocRegion allocates n bytes on dev for an owner whose first byte has the
 // coordinate origin.
-func allocRegion(dev *device, n int, zero bool, origin int) (*region, error) {
-	m := &memory{dev: dev, size: n, kind: MemoryDevice}
+func allocRegion(dev *device, n int, zero bool, origin int, w wishes) (*region, error) {
+	m := &memory{dev: dev, size: n, kind: MemoryDevice, wishes: w}
 	if dev.id.Kind == CPU {
 		m.kind = MemoryHeap
 	}
 	if n > 0 {
-		buf, err := dev.alloc(n, zero)
-		if err != nil {
+		if err := m.charge(); err != nil {
 			return nil, err
 		}
-		m.buf = buf
-		if buf.Handle == fromSysMem && dev.id.Kind == CPU {
+		if err := m.alloc(zero); err != nil {
+			m.discharge()
+			return nil, dev.noted(err, n)
+		}
+		if dev.id.Kind == CPU && m.buf.Handle != goHeap {
 			m.kind = MemoryAnonymous
 		}
+		if w.scope != nil {
+			w.scope.quota.note()
+		}
+		dev.holdLimit()
 	}
 	return newRegion(m, origin), nil
 }
@@ -373,6 +382,8 @@ func (m *memory) release() {
 		}()
 	case m.buf.Size > 0:
 		m.dev.be.Free(m.buf, backend.Point(m.lastUse.Load()))
+		m.discharge()
+		m.dev.holdLimit() // a block is larger in the cache than what counted for it
 	}
 }
 
@@ -441,15 +452,53 @@ type RegionInfo struct {
 	Owners   int        `json:"owners"`   // Storages and Clones that share it; Views do not count
 	ReadOnly bool       `json:"readOnly"` // the first mutation makes a private copy
 	Pinned   bool       `json:"pinned"`   // page-locked for a GPU
+	Scope    string     `json:"scope,omitempty"`
+
+	// HugePages says what came of Options.HugePages, and HugePagesRefused why
+	// there are none.
+	HugePages        HugePages `json:"hugePages"`
+	HugePagesRefused string    `json:"hugePagesRefused,omitempty"`
+}
+
+// HugePages says what came of the wish for huge pages.
+type HugePages uint8
+
+// The outcomes.
+const (
+	HugePagesNotAsked  HugePages = iota // the system does as it does by default
+	HugePagesRequested                  // the system took the wish, and gives them where it can
+	HugePagesRefused                    // there are none
+)
+
+var hugePagesNames = []string{"not asked", "requested", "refused"}
+
+// String returns the outcome in lower case words.
+func (h HugePages) String() string { return name(h, hugePagesNames, "outcome for huge pages") }
+
+// MarshalText implements encoding.TextMarshaler.
+func (h HugePages) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *HugePages) UnmarshalText(text []byte) error {
+	return unname(h, text, hugePagesNames, "outcome for huge pages")
 }
 
 func (r *region) info() RegionInfo {
-	return RegionInfo{
-		Memory:   r.mem.kind,
-		Bytes:    r.mem.size,
-		Owners:   int(r.load() & ownersMask),
-		ReadOnly: r.mem.ro,
+	i := RegionInfo{
+		Memory:           r.mem.kind,
+		Bytes:            r.mem.size,
+		Owners:           int(r.load() & ownersMask),
+		ReadOnly:         r.mem.ro,
+		Scope:            r.mem.wishes.scope.Name(),
+		HugePagesRefused: r.mem.huge.Refused,
 	}
+	switch {
+	case r.mem.huge.Refused != "":
+		i.HugePages = HugePagesRefused
+	case r.mem.huge.Asked:
+		i.HugePages = HugePagesRequested
+	}
+	return i
 }
 
 // A device is an opened device and what fuel counts on it.
@@ -462,6 +511,8 @@ type device struct {
 	bytes, peak, regions atomic.Int64
 	leaks, leaked        atomic.Int64
 	copies               atomic.Int64 // private copies made for a write
+
+	quota quota // what this library allocated, and the user's limit for it
 }
 
 func newDevice(id Device, be backend.Device, info backend.DeviceInfo) *device {
@@ -509,25 +560,44 @@ func (d *device) noted(err error, n int) error {
 	if errors.Is(err, backend.ErrLost) {
 		d.lost.Store(true)
 	}
-	if errors.Is(err, backend.ErrNoMemory) || errors.Is(err, cpu.ErrNoMemory) {
-		return &OutOfMemoryError{
-			Device: d.id, Requested: int64(n), Free: d.be.Memory().Free,
-			Limit: -1, InUse: d.bytes.Load(), Err: err,
-		}
+	if noMemory(err) {
+		return d.outOfMemory(int64(n), err)
 	}
 	return fromDriver(err)
 }
 
-// alloc gets n > 0 bytes from the driver.
-func (d *device) alloc(n int, zero bool) (backend.Buffer, error) {
+// alloc gets the memory from the driver.
+func (m *memory) alloc(zero bool) error {
+	d := m.dev
 	if err := d.usable(); err != nil {
-		return backend.Buffer{}, err
+		return err
 	}
-	if m := d.info.MaxAlloc; m > 0 && n > m {
-		return backend.Buffer{}, fmt.Errorf("%w: %d bytes, and %s takes %d at most", ErrTooLarge, n, d.id, m)
+	if most := d.info.MaxAlloc; most > 0 && m.size > most {
+		return fmt.Errorf("%w: %d bytes, and %s takes %d at most", ErrTooLarge, m.size, d.id, most)
 	}
-	buf, err := d.be.Alloc(n, zero)
-	return buf, d.noted(err, n)
+	err := m.ask(zero)
+	if noMemory(err) && d.trim(0) > 0 {
+		err = m.ask(zero)
+	}
+	return err
+}
+
+func (m *memory) ask(zero bool) (err error) {
+	h, ours := m.dev.be.(*host)
+	switch {
+	case ours:
+		m.buf, m.huge, err = h.alloc(m.size, zero, m.wishes.huge)
+	default:
+		m.buf, err = m.dev.be.Alloc(m.size, zero)
+		if m.huge.Asked = m.wishes.huge; m.huge.Asked {
+			m.huge.Refused = "not host memory"
+		}
+	}
+	return err
+}
+
+func noMemory(err error) bool {
+	return errors.Is(err, backend.ErrNoMemory) || errors.Is(err, cpu.ErrNoMemory)
 }
 
 // host reports whether the region's bytes can be addressed here.

@@ -9,15 +9,25 @@ type Stats struct {
 	Peak    int64 `json:"peak"`    // the most that InUse was
 	Regions int64 `json:"regions"` // live Regions
 
-	// Leaks counts the Regions that were dropped without Close, and Leaked
-	// their bytes, since the start. They were freed unless a raw slice of
-	// them had been handed out.
+	// Leaks counts the Regions that were dropped without Close and that the
+	// collector found, and Leaked their bytes, since the start. They were
+	// freed unless a raw slice of them had been handed out. Of the CPU's own
+	// memory it finds those of 64 KiB and more, and all in checked mode: a
+	// smaller one that is dropped stays in InUse and is not freed, but for
+	// its bytes where they are the Go heap's.
 	Leaks  int64 `json:"leaks"`
 	Leaked int64 `json:"leaked"`
 
 	// PrivateCopies counts the copies that a write to shared or read-only
 	// memory made, since the start.
 	PrivateCopies int64 `json:"privateCopies"`
+
+	Allocated int64 `json:"allocated"` // bytes of InUse that count for SetLimit: all but mapped files and wrapped memory
+	Limit     int64 `json:"limit"`     // bytes that SetLimit allows of them, -1 where there is none
+	Padding   int64 `json:"padding"`   // bytes that blocks are larger than what was asked for
+
+	Cached        int64 `json:"cached"`        // bytes of freed memory that are kept for reuse
+	LargestCached int64 `json:"largestCached"` // bytes of the largest block of it
 }
 
 // MemStats returns the figures of a device, opening it where it was not used
@@ -28,8 +38,10 @@ func MemStats(dev Device) (Stats, error) {
 	if err != nil {
 		return Stats{}, opError("MemStats", dev, 0, err)
 	}
+	c := d.cache()
 	return Stats{
 		InUse: d.bytes.Load(), Peak: d.peak.Load(), Regions: d.regions.Load(),
 		Leaks: d.leaks.Load(), Leaked: d.leaked.Load(), PrivateCopies: d.copies.Load(),
+		Allocated: d.quota.used.Load(), Limit: d.quota.most(), Padding: c.Padding, Cached: c.Bytes, LargestCached: c.Largest,
 	}, nil
 }

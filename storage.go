@@ -78,13 +78,13 @@ func (o *owner) handle(off, size, n int, d DType, e Encoding) *Storage {
 
 // Alloc returns n zeroed elements on dev. The bytes begin at a multiple of 64
 // on the CPU, and of DeviceInfo.Alignment elsewhere. opt may be nil. n may be
-// zero. Memory that the system gives zeroed is not touched: on the CPU, 64 KiB
-// and more cost no resident memory before use.
+// zero. Memory that the system gives zeroed is not touched and costs nothing
+// before use; memory that was used before is cleared.
 //
 // Errors: ErrUnknownDType, ErrMismatch (encoding and dtype, or no whole number
 // of blocks), ErrOverflow, ErrTooLarge, *OutOfMemoryError, ErrUnavailable,
-// ErrDeviceLost. Below 64 KiB memory comes from the Go heap, where running out
-// ends the program.
+// ErrDeviceLost. Only on wasm and in race builds memory comes from the Go heap,
+// where running out ends the program.
 //
 // The first use of a device loads its vendor library and waits for it. To
 // bound that wait, Probe with a context before.
@@ -105,7 +105,7 @@ func alloc(op string, dev Device, d DType, n int, opt *Options, zero bool) (*Sto
 	if err != nil {
 		return nil, opError(op, dev, 0, err)
 	}
-	r, err := allocOn(dev, size, zero)
+	r, err := allocOn(dev, size, zero, opt.wishes())
 	if err != nil {
 		return nil, opError(op, dev, size, err)
 	}
@@ -120,7 +120,7 @@ func alloc(op string, dev Device, d DType, n int, opt *Options, zero bool) (*Sto
 }
 
 // allocOn allocates size bytes on a device that may not be open yet.
-func allocOn(dev Device, size int, zero bool) (*region, error) {
+func allocOn(dev Device, size int, zero bool, w wishes) (*region, error) {
 	d, err := openDevice(context.Background(), dev)
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func allocOn(dev Device, size int, zero bool) (*region, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	return allocRegion(d, size, zero, 0)
+	return allocRegion(d, size, zero, 0, w)
 }
 
 // clearPad zeroes the last byte where it has bits of no element.
@@ -164,7 +164,7 @@ func fromBytes(op string, dev Device, d DType, b []byte) (*Storage, error) {
 	if err != nil {
 		return nil, opError(op, dev, len(b), err)
 	}
-	r, err := allocOn(dev, len(b), false)
+	r, err := allocOn(dev, len(b), false, wishes{})
 	if err != nil {
 		return nil, opError(op, dev, len(b), err)
 	}

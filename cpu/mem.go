@@ -8,6 +8,8 @@ import (
 // ErrNoMemory is what Reserve returns where the system refuses memory.
 var ErrNoMemory = errors.New("cpu: the system refuses memory")
 
+var pageSize = os.Getpagesize()
+
 // A Mapping is part of a file in memory, read-only.
 type Mapping struct {
 	// Bytes is the part that was asked for. It must not be written to.

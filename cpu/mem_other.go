@@ -16,6 +16,10 @@ const HaveReserve = false
 // this platform has no other memory. Running out of it ends the program.
 func Reserve(n int) ([]byte, error) { return AlignedHeap(n), nil }
 
+func reserveBare(n int) ([]byte, error) { return Reserve(n) }
+
+func reserveAligned(n, align int) ([]byte, error) { return Reserve(n) }
+
 // Release leaves memory from Reserve to the garbage collector.
 func Release(b []byte) error { return nil }
 

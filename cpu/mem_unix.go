@@ -25,9 +25,45 @@ func Reserve(n int) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), n), nil
 }
 
-// Release gives memory from Reserve back to the system.
+// reserveBare is Reserve of pages that are used after restorePages only.
+func reserveBare(n int) ([]byte, error) { return Reserve(n) }
+
+// reserveAligned is Reserve of memory that begins at a multiple of align, a
+// power of two above the page, or 0 for the page.
+func reserveAligned(n, align int) ([]byte, error) {
+	b, err := Reserve(n)
+	if err != nil || align == 0 || address(b)&uintptr(align-1) == 0 {
+		return b, err
+	}
+	// The kernel places mappings side by side, so what follows is for the
+	// first of them only.
+	_ = Release(b) // failing, it only takes address space
+	more, ok := AlignUp(n, pageSize)
+	if !ok || more+align < more {
+		return nil, fmt.Errorf("%w: %d bytes aligned to %d", ErrNoMemory, n, align)
+	}
+	if b, err = Reserve(more + align); err != nil {
+		return nil, err
+	}
+	skip := -int(address(b)) & (align - 1)
+	if skip > 0 {
+		_ = Release(b[:skip])
+	}
+	if rest := b[skip+more:]; len(rest) > 0 {
+		_ = Release(rest)
+	}
+	return b[skip : skip+n : skip+n], nil
+}
+
+// Release gives memory from Reserve back to the system. An error that wraps
+// ErrNoMemory means that the process has as many mappings as it may, and a
+// hole between two would make one more: then the memory stays.
 func Release(b []byte) error {
-	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
+	err := unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
+	if err == unix.ENOMEM {
+		return fmt.Errorf("%w: munmap of %d bytes: %w", ErrNoMemory, len(b), err)
+	}
+	return err
 }
 
 // Forbid makes memory from Reserve unreadable, so that a late use of it

@@ -28,6 +28,39 @@ func Reserve(n int) ([]byte, error) {
 	return unsafe.Slice(pointer(addr), n), nil
 }
 
+// reserveBare reserves n > 0 bytes of addresses, aligned to 64 KiB, without
+// memory: a page is there, and counts against the commit limit, from
+// restorePages on.
+func reserveBare(n int) ([]byte, error) {
+	addr, err := windows.VirtualAlloc(0, uintptr(n), windows.MEM_RESERVE, windows.PAGE_READWRITE)
+	if err != nil {
+		return nil, fmt.Errorf("%w: VirtualAlloc of %d bytes of addresses: %w", ErrNoMemory, n, err)
+	}
+	return unsafe.Slice(pointer(addr), n), nil
+}
+
+// canDrop reports whether dropPages can do anything.
+const canDrop = true
+
+// dropPages gives whole pages back, and their part of the commit limit, and
+// keeps the addresses. It reports whether it did. A touch faults until
+// restorePages makes them usable again; then they are zero.
+func dropPages(b []byte) bool { return Forbid(b) == nil }
+
+// restorePages makes pages usable. Those that are already stay as they are. A
+// refusal is an error that wraps ErrNoMemory.
+func restorePages(b []byte) error {
+	_, err := windows.VirtualAlloc(uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), windows.MEM_COMMIT, windows.PAGE_READWRITE)
+	if err != nil {
+		return fmt.Errorf("%w: VirtualAlloc of %d reserved bytes: %w", ErrNoMemory, len(b), err)
+	}
+	return nil
+}
+
+// reserveAligned is Reserve: the system aligns to 64 KiB, and gives huge pages
+// only to programs with a privilege for that.
+func reserveAligned(n, align int) ([]byte, error) { return Reserve(n) }
+
 // Release gives memory from Reserve back to the system.
 func Release(b []byte) error {
 	return windows.VirtualFree(uintptr(unsafe.Pointer(unsafe.SliceData(b))), 0, windows.MEM_RELEASE)

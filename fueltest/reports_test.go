@@ -115,9 +115,6 @@ func TestCloneWorksForEveryKindOfMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	kinds := map[fuel.MemoryKind]func() *fuel.Storage{
-		fuel.MemoryHeap: func() *fuel.Storage {
-			return x.must(fuel.FromBytes(fuel.Device{}, fuel.U8, bytes.Repeat([]byte{7}, 1000)))
-		},
 		fuel.MemoryAnonymous: func() *fuel.Storage {
 			return x.must(fuel.FromBytes(fuel.Device{}, fuel.U8, bytes.Repeat([]byte{7}, 1<<20)))
 		},

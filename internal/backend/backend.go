@@ -12,6 +12,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // A Kind is one of the closed set of backends, with the values of fuel.Kind.
@@ -161,6 +162,30 @@ type Device interface {
 	// Close waits for the queue and gives the device back. Later calls of
 	// other methods, except Free, fail with an error that wraps ErrClosed.
 	Close() error
+}
+
+// A Cacher is a Device that keeps freed memory to hand it out again. The core
+// calls Trim(0) where Alloc fails with ErrNoMemory, before it tries once more;
+// the rest when a user asks.
+type Cacher interface {
+	// Trim gives kept memory back to the system until at most target bytes
+	// are kept, and returns the bytes given back.
+	Trim(target int64) (freed int64)
+
+	// Cache tells what is kept, Cached only how many bytes, about, at no cost.
+	Cache() CacheInfo
+	Cached() int64
+
+	// SetCache sets the most bytes to keep and how long they may lie unused.
+	// 0 is the driver's default, below zero none and for ever.
+	SetCache(max int64, idle time.Duration)
+}
+
+// CacheInfo counts memory that a Cacher keeps.
+type CacheInfo struct {
+	Bytes   int64 // of freed memory
+	Largest int64 // bytes of the largest freed block
+	Padding int64 // bytes of live Buffers beyond their Size
 }
 
 // What a driver's error may mean to the core.

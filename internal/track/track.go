@@ -4,7 +4,9 @@
 package track
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -108,6 +110,59 @@ func Since(mark uint64) []*Record {
 		return 1
 	})
 	return rs
+}
+
+// A Site is a place that holds memory.
+type Site struct {
+	Bytes   int64
+	Regions int
+	At      string
+}
+
+// Top returns the n sites that hold most of a device's memory by the records
+// of live Regions, the greatest first. A site is the first three functions of a stack
+// outside of package fuel.
+func Top(device string, n int) []Site {
+	mu.Lock()
+	defer mu.Unlock()
+	sums := map[string]*Site{}
+	for r := range live {
+		if r.Device != device || r.drop {
+			continue
+		}
+		at := r.site()
+		s := sums[at]
+		if s == nil {
+			s = &Site{At: at}
+			sums[at] = s
+		}
+		s.Bytes += int64(r.Bytes)
+		s.Regions++
+	}
+	top := make([]Site, 0, len(sums))
+	for _, s := range sums {
+		top = append(top, *s)
+	}
+	slices.SortFunc(top, func(a, b Site) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.At, b.At))
+	})
+	return top[:min(n, len(top))]
+}
+
+func (r *Record) site() string {
+	const ours = "github.com/go-fuel/fuel."
+	var at []string
+	for frames := runtime.CallersFrames(r.stack); len(at) < 3; {
+		f, more := frames.Next()
+		inside := strings.HasPrefix(f.Function, ours) && !strings.HasSuffix(f.File, "_test.go")
+		if f.Function != "" && !inside && !strings.HasPrefix(f.Function, "runtime.") {
+			at = append(at, fmt.Sprintf("%s (%s:%d)", f.Function, filepath.Base(f.File), f.Line))
+		}
+		if !more {
+			break
+		}
+	}
+	return strings.Join(at, " < ")
 }
 
 // String gives the record on one line and its allocation stack on those after.

@@ -1,0 +1,5 @@
+//go:build !linux && !windows
+
+package fuel
+
+const canTrimAll = false
