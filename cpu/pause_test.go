@@ -21,10 +21,13 @@ func needsTime(t *testing.T) {
 	switch {
 	case race.Enabled:
 		require.Skip(t, "norace", "the race detector changes what takes how long")
-	case testing.Short() || os.Getenv("FUEL_TEST_EXEC") != "" || !HaveReserve:
+	case testing.Short() || os.Getenv("FUEL_TEST_EXEC") != "" || !HaveReserve || underWine():
 		require.Skip(t, "realtime", "time means nothing here")
 	}
 }
+
+// underWine reports whether the system is Wine, whose Windows this is.
+func underWine() bool { return wine }
 
 // gibibyte is as much memory as that, written to.
 func gibibyte(t *testing.T) []byte {

@@ -70,6 +70,8 @@ func TestPlainFuelHasARowForEachKind(t *testing.T) {
 
 // A figure of a few microseconds is noise.
 func TestNoFigureIsOfLessThanTwentyMilliseconds(t *testing.T) {
+	defer func(d time.Duration) { patience = d }(patience)
+	patience = time.Minute // the machine may have other things to do
 	var stdout bytes.Buffer
 	if code := run(t.Context(), []string{"--json", "--device", "cpu"}, &stdout, io.Discard); code != exitOK {
 		t.Fatalf("exit status %d", code)

@@ -23,8 +23,10 @@ const (
 
 	// A figure covers at least enoughTime, unless patience ends first.
 	enoughTime = 20 * time.Millisecond
-	patience   = 2 * time.Second
 )
+
+// patience is how long a figure may take in all.
+var patience = 2 * time.Second
 
 // A sample is a tensor to try.
 type sample struct {

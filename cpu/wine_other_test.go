@@ -1,0 +1,5 @@
+//go:build !windows
+
+package cpu
+
+const wine = false
