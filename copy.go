@@ -109,9 +109,10 @@ func (s *Storage) CopyRange(ctx context.Context, dstOff int, src *Storage, srcOf
 
 // copyRange copies n bytes, offsets relative to the windows.
 func (s *Storage) copyRange(ctx context.Context, to int, src *Storage, from, n int, opt *CopyOptions) error {
-	began := time.Now()
+	var began time.Time
 	if opt != nil && opt.Report != nil {
 		*opt.Report = CopyReport{}
+		began = time.Now()
 	}
 	if n == 0 {
 		for _, h := range []*Storage{s, src} {
@@ -352,9 +353,12 @@ func (s *Storage) readInto(r *region, rd io.Reader) (done int, err error) {
 	return done, nil
 }
 
+// zeroByte is the pattern of Zero.
+var zeroByte = []byte{0}
+
 // Zero clears all bytes.
 func (s *Storage) Zero(ctx context.Context) error {
-	return s.fail("Zero", s.fill(ctx, 0, s.size, []byte{0}))
+	return s.fail("Zero", s.fill(ctx, 0, s.size, zeroByte))
 }
 
 // Fill repeats pattern over all bytes, beginning with its first. A pattern has
@@ -420,16 +424,29 @@ func (r *region) fill(ctx context.Context, off, n int, pattern []byte) (int, err
 		}, nil)
 	}
 	b := r.bytes(off, n)
-	zero := len(bytes.Trim(pattern, "\x00")) == 0
-	return cpu.Run(ctx, n, func(i, end int) error {
-		race.Write(b[i:end])
-		if zero {
-			cpu.ZeroPart(b[i:end], n)
-		} else {
-			cpu.FillPart(b[i:end], pattern, n)
+	if n <= cpu.Piece { // for the sake of the closure
+		if err := ctx.Err(); err != nil {
+			return 0, err
 		}
+		fillPart(b, pattern, 0, n)
+		return n, nil
+	}
+	return cpu.Run(ctx, n, func(i, end int) error {
+		fillPart(b[i:end], pattern, i, n)
 		return nil
 	}, nil)
+}
+
+// fillPart fills b, a piece from off on of a range of whole bytes.
+func fillPart(b, pattern []byte, off, whole int) {
+	race.Write(b)
+	for _, x := range pattern {
+		if x != 0 {
+			cpu.FillPart(b, pattern, off, whole)
+			return
+		}
+	}
+	cpu.ZeroPart(b, off, whole)
 }
 
 // castagnoli is the polynomial of Checksum, which x86 and arm64 have an

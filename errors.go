@@ -194,11 +194,12 @@ func (e stopped) Unwrap() error { return e.error }
 // fromDriver turns what a driver or the cpu package says into this package's
 // errors.
 func fromDriver(err error) error {
-	var fault *cpu.FaultError
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &fault):
+	}
+	_, fault := errors.AsType[*cpu.FaultError](err)
+	switch {
+	case fault:
 		return fmt.Errorf("%w: %w", ErrMapFault, err)
 	case errors.Is(err, backend.ErrLost):
 		return fmt.Errorf("%w: %w", ErrDeviceLost, err)

@@ -109,19 +109,23 @@ func (h *host) alloc(n int, zero, huge bool) (backend.Buffer, cpu.HugePages, err
 		poison(b, !zero)
 		return backend.Buffer{Host: b, Size: n, Handle: alone}, outcome, nil
 	}
-	get := pool().Get
-	if huge {
-		get = pool().GetHuge
-	}
-	b, err := get(n, zero)
+	b, err := take(n, zero, huge)
 	if err != nil && h.dead.empty() {
-		b, err = get(n, zero)
+		b, err = take(n, zero, huge)
 	}
 	if err != nil {
 		return backend.Buffer{}, outcome, err
 	}
 	poison(b.Bytes, !zero)
 	return backend.Buffer{Host: b.Bytes, Size: n, Handle: b.ID<<idShift | pooled}, b.HugePages, nil
+}
+
+// take gets a block from the pool.
+func take(n int, zero, huge bool) (cpu.Block, error) {
+	if huge {
+		return pool().GetHuge(n, zero)
+	}
+	return pool().Get(n, zero)
 }
 
 // poison makes use of bytes that mean nothing visible, in checked mode: 0xFF

@@ -27,12 +27,12 @@ type owner struct {
 
 	// holds counts the open handles and running mutations, less one, so that
 	// the zero value is an owner with one handle. Below zero it is over.
-	holds atomic.Int64
+	holds race.Int64
 
 	off, size int // extent in owner coordinates, bytes
 
 	id      atomic.Uint64 // 0: not asked for yet
-	version atomic.Uint64
+	version race.Uint64
 
 	// shadow stands for the extent in the eyes of the race detector, which
 	// does not see mapped and wrapped memory, nor that a read before a private
@@ -56,8 +56,6 @@ var ids atomic.Uint64
 // hold keeps the owner's region from being given up. It fails where the owner
 // is over.
 func (o *owner) hold() bool {
-	race.Disable()
-	defer race.Enable()
 	for {
 		n := o.holds.Load()
 		if n < 0 {
@@ -71,10 +69,7 @@ func (o *owner) hold() bool {
 
 // letGo ends a hold, or a handle, and gives the region up with the last one.
 func (o *owner) letGo() {
-	race.Disable()
-	n := o.holds.Add(-1)
-	race.Enable()
-	if n < 0 {
+	if o.holds.Add(-1) < 0 {
 		loadRegion(&o.r).dropOwner()
 	}
 }
@@ -82,9 +77,7 @@ func (o *owner) letGo() {
 // changed counts a mutation. It is called when it begins and when it ends, so that
 // nobody takes a value that was read in between for a final one.
 func (o *owner) changed() {
-	race.Disable()
 	o.version.Add(1)
-	race.Enable()
 }
 
 // identity returns the owner's id, drawing one at the first call: most owners
@@ -221,6 +214,18 @@ func copyBytes(ctx context.Context, dst *region, dstOff int, src *region, srcOff
 // copyHost copies within host memory, where the ranges may be parts of one.
 func copyHost(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (int, error) {
 	d, s := dst.bytes(dstOff, n), src.bytes(srcOff, n)
+	if n <= cpu.Piece { // for the sake of the closure
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if err := guarded(src.mem.buf, func() { cpu.Copy(d, s) }); err != nil {
+			return 0, fromDriver(err)
+		}
+		if progress != nil {
+			progress(n)
+		}
+		return n, nil
+	}
 	// Pieces in any order would read what others wrote.
 	if cpu.Overlap(d, s) {
 		done, err := copyOverlapping(ctx, d, s, src.mem.buf, progress)
@@ -384,7 +389,8 @@ func (r *region) read(p []byte, off int) error {
 		return r.download(p, off)
 	}
 	b := r.bytes(off, len(p))
-	if cpu.Overlap(p, b) { // a raw slice of the same memory
+	// A raw slice of the same memory, or too short to be worth the closure.
+	if len(p) <= cpu.Piece || cpu.Overlap(p, b) {
 		return fromDriver(guarded(r.mem.buf, func() { cpu.Copy(p, b) }))
 	}
 	_, err := cpu.Run(context.Background(), len(p), func(i, end int) error {
@@ -405,7 +411,7 @@ func (r *region) write(off int, p []byte) error {
 		return r.upload(off, p)
 	}
 	b := r.bytes(off, len(p))
-	if cpu.Overlap(p, b) { // a raw slice of the same memory
+	if len(p) <= cpu.Piece || cpu.Overlap(p, b) { // as in read
 		cpu.Copy(b, p)
 		return nil
 	}

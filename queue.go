@@ -94,7 +94,7 @@ func (q *Queue) Copy(dst, src *Storage) (Point, error) {
 
 // Zero queues the clearing of all of dst, which must be on the Queue's device.
 func (q *Queue) Zero(dst *Storage) (Point, error) {
-	p, err := q.fill(dst, []byte{0})
+	p, err := q.fill(dst, zeroByte)
 	return p, dst.fail("Queue.Zero", err)
 }
 

@@ -30,7 +30,7 @@ import (
 // I write" or "no writer and I share" is one compare-and-swap, and an idle
 // Clone takes one atomic operation. A region is never handed out.
 type region struct {
-	word atomic.Uint64
+	word race.Uint64
 	mem  *memory
 
 	// origin is the place of the memory's first byte in the coordinates of
@@ -73,15 +73,15 @@ const (
 type memory struct {
 	dev     *device
 	buf     backend.Buffer
-	kind    MemoryKind
 	size    int // bytes that its owner asked for; buf may have more
 	free    func()
 	record  *track.Record
-	ro      bool
-	hooked  bool
-	charged bool // counts against limits
 	wishes  wishes
 	huge    cpu.HugePages
+	kind    MemoryKind
+	ro      bool
+	hooked  bool
+	charged bool        // counts against limits
 	escaped atomic.Bool // a raw slice was handed out
 
 	// The newest Points of this device's queue that write and that use the
@@ -116,22 +116,46 @@ func (k *MemoryKind) UnmarshalText(text []byte) error {
 
 // newRegion makes a region with one owner of memory that m describes.
 func newRegion(m *memory, origin int) *region {
-	r := &region{mem: m, origin: origin}
+	r := &region{}
+	m.hooked = true
+	r.begin(m, origin)
+	return r
+}
+
+// begin makes r, which is new, a region with one owner.
+func (r *region) begin(m *memory, origin int) {
+	r.mem, r.origin = m, origin
 	r.word.Store(oneOwner)
 	m.dev.add(m.size)
-	m.record = track.Add(m.dev.id.String(), m.kind.String(), m.size)
-	// A hook costs more than a small block does.
-	ours := m.kind == MemoryHeap || m.kind == MemoryAnonymous
-	if m.hooked = !ours || m.size >= hookedFrom || check.On(); m.hooked {
+	if track.On() {
+		m.record = track.Add(m.dev.id.String(), m.kind.String(), m.size)
+	}
+	if m.hooked {
 		r.hook = runtime.AddCleanup(r, (*memory).leaked, m)
 	}
-	return r
+}
+
+// unhooked is a region and its memory in one piece, where the collector need
+// not find the region unreachable before the memory.
+type unhooked struct {
+	region region
+	memory memory
 }
 
 // allocRegion allocates n bytes on dev for an owner whose first byte has the
 // coordinate origin.
 func allocRegion(dev *device, n int, zero bool, origin int, w wishes) (*region, error) {
-	m := &memory{dev: dev, size: n, kind: MemoryDevice, wishes: w}
+	var r *region
+	var m *memory
+	// A hook costs more than a small block does.
+	if hooked := dev.id.Kind != CPU || n >= hookedFrom || check.On(); hooked {
+		r, m = new(region), new(memory)
+		m.hooked = true
+	} else {
+		both := new(unhooked)
+		r, m = &both.region, &both.memory
+	}
+	m.dev, m.size, m.kind, m.wishes = dev, n, MemoryDevice, w
 	if dev.id.Kind == CPU {
 		m.kind = MemoryHeap
 	}
@@ -151,53 +175,25 @@ func allocRegion(dev *device, n int, zero bool, origin int, w wishes) (*region, 
 		}
 		dev.holdLimit()
 	}
-	return newRegion(m, origin), nil
+	r.begin(m, origin)
+	return r, nil
 }
 
-// add, cas and load are the operations on word. The race detector must not take them for synchronization
-// of a caller's accesses, so they are hidden from it, and what does order
-// accesses is said by reads and writes.
-func (r *region) add(d uint64) uint64 {
-	race.Disable()
-	w := r.word.Add(d)
-	race.Enable()
-	return w
-}
-
-func (r *region) cas(old, new uint64) bool {
-	race.Disable()
-	ok := r.word.CompareAndSwap(old, new)
-	race.Enable()
-	return ok
-}
-
-func (r *region) load() uint64 {
-	race.Disable()
-	w := r.word.Load()
-	race.Enable()
-	return w
-}
-
-// tryPin keeps the memory for a reader. It fails where the memory is gone.
+// tryPin keeps the memory for a reader. It fails where the memory is gone, and
+// now and then where others use it too.
 func (r *region) tryPin() bool {
-	for {
-		w := r.load()
-		if w&counts == 0 {
-			return false
-		}
-		if w&pinsMask == pinsMask { // 130,000 readers
-			runtime.Gosched()
-			continue
-		}
-		if r.cas(w, w+onePin) {
-			return true
-		}
-	}
+	w := r.word.Load()
+	return w&counts != 0 && w&pinsMask != pinsMask && r.word.CompareAndSwap(w, w+onePin)
 }
+
+// crowded reports whether there is room for one more reader, of 131,071.
+func (r *region) crowded() bool { return r.word.Load()&pinsMask == pinsMask }
 
 func (r *region) unpin() {
 	r.lateReads.Release()
-	r.left(r.add(^uint64(onePin - 1)))
+	if r.word.Add(^uint64(onePin-1))&counts == 0 {
+		r.free()
+	}
 }
 
 // left frees the memory if w, the word after somebody left, says that it was
@@ -212,7 +208,7 @@ func (r *region) left(w uint64) {
 // somebody writes: then busy is set.
 func (r *region) tryShare() (ok, busy bool) {
 	for {
-		w := r.load()
+		w := r.word.Load()
 		switch {
 		case w&ownersMask == 0:
 			return false, false
@@ -221,7 +217,7 @@ func (r *region) tryShare() (ok, busy bool) {
 		case w&ownersMask == ownersMask:
 			panic("fuel.Clone: over 268,435,455 clones of one storage")
 		}
-		if r.cas(w, w+oneOwner) {
+		if r.word.CompareAndSwap(w, w+oneOwner) {
 			r.writes.Acquire()
 			return true, false
 		}
@@ -240,12 +236,12 @@ type sharer struct {
 func (r *region) shareLater() bool {
 	r.park.Lock()
 	for {
-		w := r.load()
+		w := r.word.Load()
 		if w&writersMask == 0 {
 			r.park.Unlock()
 			return false
 		}
-		if w&waiting != 0 || r.cas(w, w|waiting) {
+		if w&waiting != 0 || r.word.CompareAndSwap(w, w|waiting) {
 			break
 		}
 	}
@@ -261,7 +257,7 @@ func (r *region) shareLater() bool {
 // other without a gap cannot keep a Clone out. Its time is bounded: a write
 // from within Mutate would else wait for a Clone that waits for that Mutate.
 func (r *region) giveWay() {
-	for d := time.Microsecond; d < 4*time.Millisecond && r.load()&waiting != 0; d *= 2 {
+	for d := time.Microsecond; d < 4*time.Millisecond && r.word.Load()&waiting != 0; d *= 2 {
 		time.Sleep(d)
 	}
 }
@@ -270,12 +266,12 @@ func (r *region) giveWay() {
 func (r *region) dropOwner() {
 	r.reads.Release()
 	for {
-		w := r.load()
+		w := r.word.Load()
 		next := w - oneOwner
 		if next&ownersMask != 0 {
 			next |= parted
 		}
-		if r.cas(w, next) {
+		if r.word.CompareAndSwap(w, next) {
 			r.left(next)
 			return
 		}
@@ -286,7 +282,7 @@ func (r *region) dropOwner() {
 // memory can be written, and no read runs that may be a former owner's.
 func (r *region) tryWrite() bool {
 	for {
-		w := r.load()
+		w := r.word.Load()
 		if r.mem.ro || w&ownersMask != oneOwner || w&parted != 0 && w&pinsMask != 0 {
 			return false
 		}
@@ -298,7 +294,7 @@ func (r *region) tryWrite() bool {
 			r.lateReads.Acquire()
 			r.reads.Release()
 		}
-		if r.cas(w, w&^parted+oneWriter) {
+		if r.word.CompareAndSwap(w, w&^parted+oneWriter) {
 			r.reads.Acquire()
 			return true
 		}
@@ -308,13 +304,13 @@ func (r *region) tryWrite() bool {
 func (r *region) leaveWrite() {
 	r.writes.Release()
 	for {
-		w := r.load()
+		w := r.word.Load()
 		next := w - oneWriter
 		if w&waiting != 0 && next&writersMask == 0 {
 			if r.leaveToSharers() {
 				return
 			}
-		} else if r.cas(w, next) {
+		} else if r.word.CompareAndSwap(w, next) {
 			r.left(next)
 			return
 		}
@@ -330,7 +326,7 @@ func (r *region) leaveToSharers() bool {
 		n++
 	}
 	for {
-		w := r.load()
+		w := r.word.Load()
 		next := w&^waiting - oneWriter
 		if next&writersMask != 0 {
 			r.park.Unlock()
@@ -340,7 +336,7 @@ func (r *region) leaveToSharers() bool {
 		if shared {
 			next += n * oneOwner
 		}
-		if r.cas(w, next) {
+		if r.word.CompareAndSwap(w, next) {
 			s := r.sharers
 			r.sharers = nil
 			r.park.Unlock()
@@ -367,7 +363,9 @@ func (r *region) free() {
 
 // release gives the memory back.
 func (m *memory) release() {
-	track.Remove(m.record)
+	if m.record != nil {
+		track.Remove(m.record)
+	}
 	m.dev.remove(m.size)
 	switch {
 	case m.free != nil:
@@ -415,6 +413,13 @@ func (r *region) bytes(off, n int) []byte {
 // comes after what writes, and fails where that failed. A write comes after
 // what uses the memory at all, and makes good what failed before.
 func (r *region) settle(write bool) error {
+	if r.mem.lastUse.Load() == 0 {
+		return nil
+	}
+	return r.awaitQueued(write)
+}
+
+func (r *region) awaitQueued(write bool) error {
 	m := r.mem
 	if !write {
 		last := m.lastWrite.Load()
@@ -487,7 +492,7 @@ func (r *region) info() RegionInfo {
 	i := RegionInfo{
 		Memory:           r.mem.kind,
 		Bytes:            r.mem.size,
-		Owners:           int(r.load() & ownersMask),
+		Owners:           int(r.word.Load() & ownersMask),
 		ReadOnly:         r.mem.ro,
 		Scope:            r.mem.wishes.scope.Name(),
 		HugePagesRefused: r.mem.huge.Refused,
@@ -545,11 +550,13 @@ func (d *device) remove(n int) {
 
 // usable is nil unless the device is lost.
 func (d *device) usable() error {
-	if d.lost.Load() {
-		return fmt.Errorf("%w: %s", ErrDeviceLost, d.id)
+	if !d.lost.Load() {
+		return nil
 	}
-	return nil
+	return d.isLost()
 }
+
+func (d *device) isLost() error { return fmt.Errorf("%w: %s", ErrDeviceLost, d.id) }
 
 // noted turns the error of a driver's work on n bytes into this package's, and
 // remembers a loss.
@@ -576,7 +583,7 @@ func (m *memory) alloc(zero bool) error {
 		return fmt.Errorf("%w: %d bytes, and %s takes %d at most", ErrTooLarge, m.size, d.id, most)
 	}
 	err := m.ask(zero)
-	if noMemory(err) && d.trim(0) > 0 {
+	if err != nil && noMemory(err) && d.trim(0) > 0 {
 		err = m.ask(zero)
 	}
 	return err

@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 
@@ -136,7 +137,7 @@ func (s *Storage) clearPad() error {
 	if s.padMask() == 0xFF {
 		return nil
 	}
-	_, err := s.WriteAt([]byte{0}, int64(s.size-1))
+	_, err := s.WriteAt(zeroByte, int64(s.size-1))
 	return err
 }
 
@@ -357,18 +358,17 @@ func (s *Storage) Version() uint64 { return s.own.version.Load() }
 func (s *Storage) pin() (*region, error) {
 	for {
 		r := loadRegion(&s.own.r)
-		ok := r.tryPin()
-		if s.closed.Load() {
-			if ok {
-				r.unpin()
-			}
-			return nil, ErrClosed
-		}
-		if ok {
-			if loadRegion(&s.own.r) == r {
+		if r.tryPin() {
+			if loadRegion(&s.own.r) == r && !s.closed.Load() {
 				return r, nil
 			}
-			r.unpin() // a private copy was made meanwhile
+			r.unpin() // a Close, or a private copy, came in between
+		}
+		if s.closed.Load() {
+			return nil, ErrClosed
+		}
+		if r.crowded() {
+			runtime.Gosched()
 		}
 	}
 }

@@ -57,20 +57,48 @@ type Visitor[R any] interface {
 //
 // On the CPU v may get mapped memory: see Map about files that are truncated.
 func Visit[R any](s *Storage, v Visitor[R]) (R, error) {
-	r, err := s.pin()
-	if err == nil {
-		defer r.unpin()
-		err = r.mem.dev.usable() // the handles of a lost device are dead
-		if err == nil {
-			err = r.settle(false)
-		}
-		if err == nil {
-			s.own.touchRead(s.off, s.size)
-			return match(s, r, v)
+	// The usual case in line: it is over before a call and the error that it
+	// returns have gone by (BenchmarkVisit).
+	r := loadRegion(&s.own.r)
+	if pinned := r.tryPin(); !pinned || !s.readyOn(r) {
+		var err error
+		if r, err = s.pinReady(r, pinned); err != nil {
+			var none R
+			return none, s.fail("Visit", err)
 		}
 	}
-	var none R
-	return none, s.fail("Visit", err)
+	defer r.unpin()
+	s.own.touchRead(s.off, s.size)
+	if r.host() {
+		return v.VisitCPU(CPUMemory{Bytes: r.bytes(s.off, s.size)})
+	}
+	return matchDevice(s, r, v)
+}
+
+// readyOn reports whether r, pinned, is what s has, with nothing to wait for
+// nor to fail on.
+func (s *Storage) readyOn(r *region) bool {
+	return loadRegion(&s.own.r) == r && !s.closed.Load() && r.mem.lastUse.Load() == 0 && !r.mem.dev.lost.Load()
+}
+
+// pinReady returns the region with a reader counted in, after waiting for
+// queued work, where a first try got no further than r, which may be pinned.
+func (s *Storage) pinReady(r *region, pinned bool) (*region, error) {
+	if pinned {
+		r.unpin()
+	}
+	r, err := s.pin()
+	if err != nil {
+		return nil, err
+	}
+	if err = r.mem.dev.usable(); err == nil { // the handles of a lost device are dead
+		err = r.settle(false)
+	}
+	if err != nil {
+		r.unpin()
+		return nil, err
+	}
+	return r, nil
 }
 
 // VisitMutable is Visit for writing: it first makes the memory the owner's
@@ -80,17 +108,17 @@ func VisitMutable[R any](s *Storage, v Visitor[R]) (R, error) {
 	if err == nil {
 		defer s.endWrite(r)
 		if err = r.settle(true); err == nil {
-			return match(s, r, v)
+			if r.host() {
+				return v.VisitCPU(CPUMemory{Bytes: r.bytes(s.off, s.size)})
+			}
+			return matchDevice(s, r, v)
 		}
 	}
 	var none R
 	return none, s.fail("VisitMutable", err)
 }
 
-func match[R any](s *Storage, r *region, v Visitor[R]) (R, error) {
-	if r.host() {
-		return v.VisitCPU(CPUMemory{Bytes: r.bytes(s.off, s.size)})
-	}
+func matchDevice[R any](s *Storage, r *region, v Visitor[R]) (R, error) {
 	var h backend.Handles
 	if s.size > 0 {
 		h = r.mem.dev.be.Handles(r.mem.buf)

@@ -18,6 +18,10 @@ var limits = struct {
 	// From these on stores go around the caches, which could not hold the
 	// bytes anyway; see streams.
 	zeroStream, copyStream, fillStream int
+
+	// The last of the caches, if known, keeps the beginning of a clear or fill
+	// that goes around it, as much as has room beside as many bytes as it has.
+	cache int
 }{clear: Piece, copy: Piece, fill: 2 * Align, zeroStream: never, copyStream: never, fillStream: never}
 
 // never is a limit that no length reaches.
@@ -31,27 +35,41 @@ func Zero(b []byte) {
 		return
 	}
 	for n := firstPiece(b); ; n = min(Piece, len(b)) {
-		ZeroPart(b[:n], whole)
+		ZeroPart(b[:n], whole-len(b), whole)
 		if b = b[n:]; len(b) == 0 {
 			return
 		}
-		runtime.Gosched()
+		yield(len(b))
 	}
 }
 
-// ZeroPart clears b, which is a piece of a range of whole bytes that is to be
-// cleared: how that is done best depends on the range. It does not yield, so
-// keep b at most Piece long.
-func ZeroPart(b []byte, whole int) {
+// ZeroPart clears b, which is a piece from off on of a range of whole bytes
+// that is to be cleared: how that is done best depends on the range. It does
+// not yield, so keep b at most Piece long.
+func ZeroPart(b []byte, off, whole int) {
 	if whole <= limits.clear {
 		clear(b)
 		return
 	}
 	race.Write(b)
-	if whole < limits.zeroStream {
+	if whole < limits.zeroStream || keeps(off, whole) {
 		zero(b)
 	} else {
 		zeroStream(b)
+	}
+}
+
+// keeps reports whether a piece at off of a long clear or fill goes through the
+// caches all the same, for whoever reads the bytes next, from the first on.
+func keeps(off, whole int) bool { return off < limits.cache-whole }
+
+// yield lets other goroutines run, once in four pieces, where left bytes are
+// left to do. Each time takes as long as a twentieth of a piece around the
+// caches does (BenchmarkZero). A stop of the world gets in at any piece, since
+// that is a call.
+func yield(left int) {
+	if left%(4*Piece) >= 3*Piece {
+		runtime.Gosched()
 	}
 }
 
@@ -75,7 +93,7 @@ func Copy(dst, src []byte) {
 		if dst, src = dst[n:], src[n:]; len(dst) == 0 {
 			return
 		}
-		runtime.Gosched()
+		yield(len(dst))
 	}
 }
 
@@ -151,21 +169,22 @@ func Fill(b, pattern []byte) {
 	}
 	seed := newSeed(pattern)
 	for n := firstPiece(b); ; n = min(Piece, len(b)) {
-		fillPart(b[:n], &seed, whole)
+		fillPart(b[:n], &seed, whole-len(b), whole)
 		if b = b[n:]; len(b) == 0 {
 			return
 		}
 		if n < Piece { // the first
 			seed = turned(seed, n)
 		}
-		runtime.Gosched()
+		yield(len(b))
 	}
 }
 
-// FillPart fills b as Fill does, as a piece of a range of whole bytes that is
-// to be filled: how that is done best depends on the range. The piece begins
-// where the pattern does. It does not yield, so keep b at most Piece long.
-func FillPart(b, pattern []byte, whole int) {
+// FillPart fills b as Fill does, as a piece from off on of a range of whole
+// bytes that is to be filled: how that is done best depends on the range. The
+// piece begins where the pattern does. It does not yield, so keep b at most
+// Piece long.
+func FillPart(b, pattern []byte, off, whole int) {
 	if !PatternOK(len(pattern)) {
 		panic("cpu.FillPart: the pattern has not 1, 2, 4, 8 or 16 bytes")
 	}
@@ -173,12 +192,12 @@ func FillPart(b, pattern []byte, whole int) {
 		panic("cpu.FillPart: the pattern does not divide the length")
 	}
 	seed := newSeed(pattern)
-	fillPart(b, &seed, whole)
+	fillPart(b, &seed, off, whole)
 }
 
-func fillPart(b []byte, seed *[32]byte, whole int) {
+func fillPart(b []byte, seed *[32]byte, off, whole int) {
 	race.Write(b)
-	if whole < limits.fillStream {
+	if whole < limits.fillStream || keeps(off, whole) {
 		fill(b, seed)
 	} else {
 		fillStream(b, seed)

@@ -30,8 +30,8 @@ func TestBrokenArgumentsPanic(t *testing.T) {
 		"cpu.Fill: the pattern does not divide the length":         func() { Fill(make([]byte, 6), make([]byte, 4)) },
 		"cpu.Fill: the pattern has not 1, 2, 4, 8 or 16 bytes\x00": func() { Fill(nil, nil) },
 		"cpu.CopyPart: dst and src differ in length":               func() { CopyPart(make([]byte, 2), make([]byte, 3), 9) },
-		"cpu.FillPart: the pattern has not 1, 2, 4, 8 or 16 bytes": func() { FillPart(make([]byte, 6), make([]byte, 3), 6) },
-		"cpu.FillPart: the pattern does not divide the length":     func() { FillPart(make([]byte, 6), make([]byte, 4), 6) },
+		"cpu.FillPart: the pattern has not 1, 2, 4, 8 or 16 bytes": func() { FillPart(make([]byte, 6), make([]byte, 3), 0, 6) },
+		"cpu.FillPart: the pattern does not divide the length":     func() { FillPart(make([]byte, 6), make([]byte, 4), 0, 6) },
 	} {
 		func() {
 			defer func() {

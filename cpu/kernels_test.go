@@ -227,12 +227,13 @@ func TestGuardPagesFault(t *testing.T) {
 }
 
 // lower makes Zero, Copy and Fill leave the runtime's functions at once, and
-// go around the caches from stream on.
+// go around the caches from stream on, wholly.
 func lower(t *testing.T, stream int) {
 	before := limits
 	t.Cleanup(func() { limits = before })
 	limits.clear, limits.copy, limits.fill = -1, -1, -1
 	limits.zeroStream, limits.copyStream, limits.fillStream = stream, stream, stream
+	limits.cache = 0
 }
 
 // whole are Zero, Copy and Fill with each length of pattern.
@@ -240,7 +241,7 @@ func whole() []subject {
 	subjects := []subject{
 		{"Zero", func(b, _ []byte) { Zero(b) }, func(b, _ []byte) { clear(b) }, 1, false},
 		{"Copy", Copy, func(b, src []byte) { copy(b, src) }, 1, true},
-		{"ZeroPart", func(b, _ []byte) { ZeroPart(b, 3*len(b)) }, func(b, _ []byte) { clear(b) }, 1, false},
+		{"ZeroPart", func(b, _ []byte) { ZeroPart(b, len(b), 3*len(b)) }, func(b, _ []byte) { clear(b) }, 1, false},
 		{"CopyPart", func(b, src []byte) { CopyPart(b, src, 3*len(b)) }, func(b, src []byte) { copy(b, src) }, 1, true},
 	}
 	for k := 1; k <= 16; k *= 2 {
@@ -253,7 +254,7 @@ func whole() []subject {
 				}
 			}, k, false})
 		part := subjects[len(subjects)-1]
-		part.name, part.run = "FillPart", func(b, _ []byte) { FillPart(b, pattern, 3*len(b)) }
+		part.name, part.run = "FillPart", func(b, _ []byte) { FillPart(b, pattern, len(b), 3*len(b)) }
 		if k == 4 {
 			subjects = append(subjects, part)
 		}
@@ -270,10 +271,13 @@ func TestZeroCopyAndFillTouchNothingOutside(t *testing.T) {
 		long, few = []int{Piece, 2*Piece + 16}, []int{0, 1}
 	}
 	eachTier(t, func(t *testing.T, k *tier) {
-		for what, from := range map[string]int{"as it is": -1, "cached": never, "streamed": 0, "turning": stream} {
+		for what, from := range map[string]int{"as it is": -1, "cached": never, "streamed": 0, "turning": stream, "in part": 0} {
 			t.Run(what, func(t *testing.T) {
 				if from >= 0 {
 					lower(t, from)
+				}
+				if what == "in part" {
+					limits.cache = 3 * Piece
 				}
 				for _, s := range whole() {
 					if err := sweep(s, near, someAlignments); err != nil {
@@ -327,9 +331,9 @@ func TestKernelsDoNotAllocate(t *testing.T) {
 				Zero(dst[:])
 				Copy(dst[:], src[:])
 				Fill(dst[:], pattern[:])
-				ZeroPart(dst[:], Piece)
+				ZeroPart(dst[:], 0, Piece)
 				CopyPart(dst[:], src[:], Piece)
-				FillPart(dst[:], pattern[:], Piece)
+				FillPart(dst[:], pattern[:], 0, Piece)
 			})
 			if n != 0 {
 				t.Errorf("%v allocations per call of Zero, Copy and Fill", n)

@@ -218,7 +218,7 @@ func zeroBlock(b []byte) {
 		return
 	}
 	_, _ = Run(context.Background(), len(b), func(off, end int) error { // neither can fail
-		Zero(b[off:end])
+		ZeroPart(b[off:end], off, len(b))
 		return nil
 	}, nil)
 }

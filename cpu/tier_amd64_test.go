@@ -106,10 +106,26 @@ func TestSkylakeServersAreSparedAVX512(t *testing.T) {
 	}
 }
 
+// What a clear leaves in the cache is what is read next.
+func TestLongClearsKeepTheirBeginning(t *testing.T) {
+	defer streams(cpuid.CPU.Cache.L3)
+	streams(32 << 20)
+	for whole, kept := range map[int]int{16 << 20: 16 << 20, 20 << 20: 12 << 20, 24 << 20: 8 << 20, 32 << 20: 0, 1 << 30: 0} {
+		for off := 0; off < whole; off += Piece {
+			if got := keeps(off, whole); got != (off < kept) {
+				t.Fatalf("the piece at %d of %d is kept: %v", off, whole, got)
+			}
+		}
+	}
+}
+
 func TestStreamsBeginWhereTheCacheIsTooSmall(t *testing.T) {
 	defer streams(cpuid.CPU.Cache.L3)
 	for cache, from := range map[int]int{32 << 20: 16 << 20, 8 << 20: 4 << 20, 0: 32 << 20, -1: 32 << 20} {
 		if streams(cache); limits.zeroStream != from || limits.fillStream != from || limits.copyStream != from/2 {
+			t.Errorf("%d bytes of cache: %+v", cache, limits)
+		}
+		if limits.cache != max(cache, 0) {
 			t.Errorf("%d bytes of cache: %+v", cache, limits)
 		}
 	}

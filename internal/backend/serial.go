@@ -88,6 +88,9 @@ func (q *Serial) remember(p Point, err error) {
 
 // Done reports whether p has passed.
 func (q *Serial) Done(p Point) bool {
+	if p == 0 { // as most are, and the lock is the whole process's
+		return true
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return p <= q.done

@@ -7,6 +7,8 @@
 // Without -race every function is empty and Enabled is false.
 package race
 
+import "sync/atomic"
+
 // Enabled reports whether the program was built with -race.
 const Enabled = false
 
@@ -30,6 +32,12 @@ func Disable() {}
 
 // Enable does nothing without -race.
 func Enable() {}
+
+// An Int64 is an atomic.Int64 without -race.
+type Int64 = atomic.Int64
+
+// A Uint64 is an atomic.Uint64 without -race.
+type Uint64 = atomic.Uint64
 
 // A Shadow is empty without -race.
 type Shadow struct{}

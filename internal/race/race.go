@@ -43,11 +43,67 @@ func (o *Order) Acquire() { runtime.RaceAcquire(unsafe.Pointer(&o.at)) }
 func (o *Order) Release() { runtime.RaceReleaseMerge(unsafe.Pointer(&o.at)) }
 
 // Disable makes the detector ignore synchronization in this goroutine until
-// Enable: bookkeeping atomics inside must not hide a caller's race.
+// Enable.
 func Disable() { runtime.RaceDisable() }
 
 // Enable ends Disable.
 func Enable() { runtime.RaceEnable() }
+
+// An Int64 is an atomic.Int64 that orders nothing in the eyes of the detector:
+// bookkeeping must not hide a caller's race.
+type Int64 struct{ v atomic.Int64 }
+
+// Load is atomic.Int64.Load.
+func (i *Int64) Load() int64 {
+	Disable()
+	defer Enable()
+	return i.v.Load()
+}
+
+// Add is atomic.Int64.Add.
+func (i *Int64) Add(delta int64) int64 {
+	Disable()
+	defer Enable()
+	return i.v.Add(delta)
+}
+
+// CompareAndSwap is atomic.Int64.CompareAndSwap.
+func (i *Int64) CompareAndSwap(old, new int64) bool {
+	Disable()
+	defer Enable()
+	return i.v.CompareAndSwap(old, new)
+}
+
+// A Uint64 is to atomic.Uint64 what Int64 is to atomic.Int64.
+type Uint64 struct{ v atomic.Uint64 }
+
+// Load is atomic.Uint64.Load.
+func (u *Uint64) Load() uint64 {
+	Disable()
+	defer Enable()
+	return u.v.Load()
+}
+
+// Store is atomic.Uint64.Store.
+func (u *Uint64) Store(n uint64) {
+	Disable()
+	defer Enable()
+	u.v.Store(n)
+}
+
+// Add is atomic.Uint64.Add.
+func (u *Uint64) Add(delta uint64) uint64 {
+	Disable()
+	defer Enable()
+	return u.v.Add(delta)
+}
+
+// CompareAndSwap is atomic.Uint64.CompareAndSwap.
+func (u *Uint64) CompareAndSwap(old, new uint64) bool {
+	Disable()
+	defer Enable()
+	return u.v.CompareAndSwap(old, new)
+}
 
 // A Shadow stands for bytes that the detector cannot see, or that are not
 // always at one address: its own addresses are marked instead. It takes no

@@ -46,10 +46,13 @@ func Mark() uint64 {
 	return seq
 }
 
+// On reports whether anybody asked for records.
+func On() bool { return wanted.Load() != 0 || check.On() }
+
 // Add records a new Region. It returns nil, which Remove accepts, where
 // nobody asked for records.
 func Add(device, memory string, bytes int) *Record {
-	if wanted.Load() == 0 && !check.On() {
+	if !On() {
 		return nil
 	}
 	pc := make([]uintptr, 32)
