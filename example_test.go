@@ -99,3 +99,19 @@ func ExampleDispatch() {
 	fmt.Println(sum, err)
 	// Output: 6 <nil>
 }
+
+func ExampleConvert() {
+	half, err := fuel.FromSlice(fuel.Device{}, []fuel.Float16{0x3C00, 0xC000, 0x3555})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer half.Close()
+	s, err := fuel.Convert(context.Background(), half, fuel.F32, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	v, _ := fuel.Slice[float32](s)
+	fmt.Println(s, v)
+	// Output: f32[3] plain on cpu [1 -2 0.33325195]
+}

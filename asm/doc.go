@@ -31,7 +31,10 @@ func Files() ([]File, error) {
 	}{
 		{"cpu/bytes_avx2_amd64", amd64.AVX2},
 		{"cpu/bytes_avx512_amd64", amd64.AVX512},
+		{"cpu/convert_avx2_amd64", amd64.ConvertAVX2},
+		{"cpu/convert_avx512_amd64", amd64.ConvertAVX512},
 		{"cpu/bytes_neon_arm64", arm64.NEON},
+		{"cpu/convert_neon_arm64", arm64.ConvertNEON},
 	} {
 		built, err := f.build()
 		if err != nil {

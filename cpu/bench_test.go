@@ -111,3 +111,45 @@ func read(b []byte) (sum uint64) {
 	}
 	return sum
 }
+
+// BenchmarkConvert is comparable with BenchmarkCopy: bytes counts what is read
+// and written together, so a conversion that memory bounds is as fast as a copy
+// of half as many.
+func BenchmarkConvert(b *testing.B) {
+	for c := range conversionEnd {
+		from, to := c.Block()
+		benchConversion(b, c.String(), from, to, c.Convert)
+	}
+	benchConversion(b, "Swap2", 2, 2, func(dst, src []byte) { Swap(dst, src, 2) })
+	benchConversion(b, "Swap8", 8, 8, func(dst, src []byte) { Swap(dst, src, 8) })
+	benchConversion(b, "Copy", 1, 1, Copy)
+	benchConversion(b, "Transpose", 4, 4, func(dst, src []byte) {
+		n := len(dst) / 1024
+		CopyStrided(dst, src, 0, 4, []int{256, n}, []int{4, 1024})
+	})
+}
+
+func benchConversion(b *testing.B, name string, from, to int, f func(dst, src []byte)) {
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20} {
+		n := size / (from + to)
+		if name == "Transpose" {
+			if n = n / 256 * 256; size > 16<<20 {
+				break // it waits for memory, line by line
+			}
+		}
+		dst, src := blocks(b, max(n*from, n*to))
+		dst, src = dst[:n*to], src[:n*from]
+		for _, tier := range append([]string{impl.Generic}, impl.List("cpu")...) {
+			restore, ok := impl.Select("cpu", tier)
+			if ok {
+				b.Run(fmt.Sprintf("conv=%s/impl=%s/bytes=%d", name, tier, size), func(b *testing.B) {
+					b.SetBytes(int64(len(dst) + len(src)))
+					for b.Loop() {
+						f(dst, src)
+					}
+				})
+			}
+			restore()
+		}
+	}
+}

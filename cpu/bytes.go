@@ -7,8 +7,8 @@ import (
 	"github.com/go-fuel/fuel/internal/race"
 )
 
-// limits are the lengths in bytes at which Zero, Copy and Fill change their
-// way. Variables for tests, else set once, when the program starts.
+// limits are the lengths in bytes at which Zero, Copy, Fill and the conversions
+// change their way. Variables for tests, else set once, when the program starts.
 var limits = struct {
 	// Up to these the runtime's clear and copy are called: they are as good
 	// there (BenchmarkZero, BenchmarkCopy), and one call less. A fill so
@@ -19,10 +19,13 @@ var limits = struct {
 	// bytes anyway; see streams.
 	zeroStream, copyStream, fillStream int
 
+	// The same for conversions and Swap: of source and destination together.
+	convertStream int
+
 	// The last of the caches, if known, keeps the beginning of a clear or fill
 	// that goes around it, as much as has room beside as many bytes as it has.
 	cache int
-}{clear: Piece, copy: Piece, fill: 2 * Align, zeroStream: never, copyStream: never, fillStream: never}
+}{clear: Piece, copy: Piece, fill: 2 * Align, zeroStream: never, copyStream: never, fillStream: never, convertStream: never}
 
 // never is a limit that no length reaches.
 const never = int(^uint(0) >> 1)

@@ -1,7 +1,7 @@
 // Package cpu is fuel's host memory and its byte kernels: memory from the
 // operating system and a [Pool] of it, mapped files, clearing, copying and
-// filling, and the guarded access that turns a fault in a mapped file into an
-// error.
+// filling, the conversions of numbers ([Conversion]), and the guarded access
+// that turns a fault in a mapped file into an error.
 //
 // It is a leaf. It knows nothing of fuel and may be used without it.
 //
@@ -9,8 +9,8 @@
 // never wrong. Long work is done in pieces of [Piece] bytes, so that the
 // garbage collector and other goroutines get in between.
 //
-// Every kernel has a generic twin in Go. The files bytes_*.s and the stubs
-// beside them are generated (asm/, a module of its own); kernels_*.go says
+// Every kernel has a generic twin in Go. The assembly and the stubs beside it
+// are generated (asm/, a module of its own); kernels_*.go and convert_*.go say
 // which one is called, and [Tier] which were chosen. The build tag purego
 // means "no assembly".
 package cpu

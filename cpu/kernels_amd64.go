@@ -9,9 +9,11 @@ import "github.com/klauspost/cpuid/v2"
 var useAVX512, useAVX2 bool
 
 // What the kernels need: the "Requires:" lines of the generated files. SSE,
-// which those name MMX+, every amd64 has.
+// which those name MMX+, and CMOV every amd64 has.
 var (
-	needAVX2   = []cpuid.FeatureID{cpuid.AVX, cpuid.AVX2}
+	needAVX2 = []cpuid.FeatureID{cpuid.AVX, cpuid.AVX2,
+		cpuid.F16C, // the conversions of float16; every processor with AVX2 that we know of has it
+	}
 	needAVX512 = []cpuid.FeatureID{cpuid.AVX, cpuid.AVX512F,
 		cpuid.AVX512BW, // masks of bytes
 		cpuid.BMI2,     // BZHI, which makes them
@@ -33,12 +35,14 @@ var tiers = [...]tier{
 		zero: zeroAVX512, zeroStream: zeroStreamAVX512,
 		copy: copyAVX512, copyStream: copyStreamAVX512,
 		fill: fillAVX512, fillStream: fillStreamAVX512,
+		conversions: conversionsAVX512,
 	},
 	{
 		name: "avx2", use: &useAVX2, can: canAVX2,
 		zero: zeroAVX2, zeroStream: zeroStreamAVX2,
 		copy: copyAVX2, copyStream: copyStreamAVX2,
 		fill: fillAVX2, fillStream: fillStreamAVX2,
+		conversions: conversionsAVX2,
 	},
 }
 
@@ -69,10 +73,11 @@ func init() {
 // whoever reads the bytes next nothing there. With 32 MiB of cache
 // BenchmarkZeroThenRead loses half at 16 MiB where all goes around it, a fifth
 // at 20, and nothing at 24; with the beginning kept as far as there is room, it
-// never loses, and BenchmarkZero gains 1.2 at 18 MiB, 1.4 at 20 and 1.9 at 24.
-// BenchmarkCopy goes through twice the bytes and gains from a quarter on. The
-// runtime turns at 32 MiB, whatever the processor has, and in pieces it never
-// would.
+// loses no more than noise, and BenchmarkZero gains 1.2 at 18 MiB, 1.4 at 20
+// and 1.9 at 24. BenchmarkCopy goes through twice the bytes and gains from a
+// quarter on. The runtime turns at 32 MiB, whatever the processor has, and in
+// pieces it never would. Conversions gain from the same sum of what they read
+// and write (BenchmarkConvert).
 func streams(cache int) {
 	limits.cache = max(cache, 0)
 	if cache <= 0 {
@@ -81,6 +86,7 @@ func streams(cache int) {
 	limits.zeroStream = cache / 2
 	limits.fillStream = cache / 2
 	limits.copyStream = cache / 4
+	limits.convertStream = cache / 2
 }
 
 func zero(b []byte) {

@@ -16,6 +16,7 @@ var tiers = [...]tier{{
 	zero: zeroNEON, zeroStream: zeroNEON,
 	copy: copyNEON, copyStream: copyNEON,
 	fill: fillNEON, fillStream: fillNEON,
+	conversions: conversionsNEON,
 }}
 
 func zero(b []byte) {

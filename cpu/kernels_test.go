@@ -227,12 +227,12 @@ func TestGuardPagesFault(t *testing.T) {
 }
 
 // lower makes Zero, Copy and Fill leave the runtime's functions at once, and
-// go around the caches from stream on, wholly.
+// them and the conversions go around the caches from stream on, wholly.
 func lower(t *testing.T, stream int) {
 	before := limits
 	t.Cleanup(func() { limits = before })
 	limits.clear, limits.copy, limits.fill = -1, -1, -1
-	limits.zeroStream, limits.copyStream, limits.fillStream = stream, stream, stream
+	limits.zeroStream, limits.copyStream, limits.fillStream, limits.convertStream = stream, stream, stream, stream
 	limits.cache = 0
 }
 

@@ -21,6 +21,15 @@ type tier struct {
 	zero, zeroStream func(b []byte)
 	copy, copyStream func(dst, src []byte)
 	fill, fillStream func(b []byte, seed *[32]byte)
+
+	conversions []conversion
+}
+
+// A conversion is a kernel that makes dst from src, with its generic twin.
+type conversion struct {
+	name      string
+	run, twin func(dst, src []byte)
+	src, dst  int // bytes of a block
 }
 
 // What was chosen when the program started.
@@ -116,5 +125,63 @@ func check(t *tier) error {
 			}
 		}
 	}
+	return checkConversions(t)
+}
+
+// checkConversions is check for the conversions. Where dst begins with a line
+// of the cache, and a little beside it, the kernels that go around the caches
+// do so.
+func checkConversions(t *tier) error {
+	const size, edge = 2240, 64
+	var src, blank, want [size]byte
+	got := AlignedHeap(size)
+	for i := range blank {
+		blank[i] = 0xA5
+	}
+	varied(src[:])
+	for _, k := range t.conversions {
+		for _, n := range []int{0, 1, 2, 3, 7, 8, 15, 16, 17, 33, 65, 130, 250} {
+			if n > 8 && k.dst > 8 {
+				break // blocks have all their paths within
+			}
+			for _, at := range []int{0, 1, 56} {
+				from := src[at:][:n*k.src]
+				want = blank
+				k.twin(want[edge+at:][:n*k.dst], from)
+				copy(got, blank[:])
+				k.run(got[edge+at:][:n*k.dst], from)
+				if !bytes.Equal(got, want[:]) {
+					return fmt.Errorf("%s of %d blocks", k.name, n)
+				}
+				if k.src != k.dst {
+					continue
+				}
+				copy(got, blank[:])
+				b := got[edge+at:][:n*k.dst]
+				copy(b, from)
+				k.run(b, b)
+				if !bytes.Equal(got, want[:]) {
+					return fmt.Errorf("%s of %d blocks in place", k.name, n)
+				}
+			}
+		}
+	}
 	return nil
+}
+
+// varied fills b, whose length is even, with numbers of every class. They are
+// halves of words that are special as float16, bfloat16 or the upper half of a
+// float32 (zero, infinity, NaN, subnormal, too large, halfway) between random
+// ones, always the same.
+func varied(b []byte) {
+	special := [...]uint16{0, 0x8000, 0x7C00, 0x7C01, 0xFE23, 0x0001, 0x83FF, 0x7F80, 0xFF81, 0x7FC0, 0x477F, 0x33C0, 0x3880, 0x0040}
+	random := uint32(1)
+	for i := 0; i < len(b); i += 2 {
+		random = random*1664525 + 1013904223
+		half := uint16(random >> 16)
+		if random>>8&3 == 0 {
+			half = special[i/2%len(special)]
+		}
+		host.PutUint16(b[i:], half)
+	}
 }

@@ -18,12 +18,21 @@ var sourceAVX2 string
 //go:embed bytes_avx512_amd64.s
 var sourceAVX512 string
 
+//go:embed convert_avx2_amd64.s
+var convertAVX2 string
+
+//go:embed convert_avx512_amd64.s
+var convertAVX512 string
+
 // A kernel must not be called where an instruction of it is missing.
 func TestGateCoversWhatTheAssemblyRequires(t *testing.T) {
 	for _, c := range []struct {
 		name, source string
 		need         []cpuid.FeatureID
-	}{{"avx2", sourceAVX2, needAVX2}, {"avx512", sourceAVX512, needAVX512}} {
+	}{
+		{"avx2", sourceAVX2, needAVX2}, {"avx512", sourceAVX512, needAVX512},
+		{"avx2", convertAVX2, needAVX2}, {"avx512", convertAVX512, needAVX512},
+	} {
 		functions := strings.Count(c.source, "\nTEXT ")
 		lines := 0
 		for line := range strings.SplitSeq(c.source, "\n") {
@@ -33,7 +42,7 @@ func TestGateCoversWhatTheAssemblyRequires(t *testing.T) {
 			}
 			lines++
 			for name := range strings.SplitSeq(list, ", ") {
-				if name == "MMX+" || name == "SSE" || name == "SSE2" {
+				if slices.Contains([]string{"MMX+", "SSE", "SSE2", "CMOV"}, name) {
 					continue // amd64 has them
 				}
 				if id := cpuid.ParseFeature(name); id == cpuid.UNKNOWN || !slices.Contains(c.need, id) {
@@ -52,7 +61,7 @@ func TestGateCoversWhatTheAssemblyRequires(t *testing.T) {
 // agree, and without OSXSAVE there must be no tier at all.
 func TestNoTierWithoutTheRegistersStateInXCR0(t *testing.T) {
 	x := syscpu.X86
-	if want := x.HasOSXSAVE && x.HasAVX && x.HasAVX2; canAVX2 != want {
+	if want := x.HasOSXSAVE && x.HasAVX && x.HasAVX2 && x.HasF16C; canAVX2 != want {
 		t.Errorf("AVX2 can be used: %v, and x/sys/cpu says %v", canAVX2, want)
 	}
 	if want := x.HasOSXSAVE && x.HasAVX512F && x.HasAVX512BW && x.HasBMI2; canAVX512 != want {
@@ -122,7 +131,7 @@ func TestLongClearsKeepTheirBeginning(t *testing.T) {
 func TestStreamsBeginWhereTheCacheIsTooSmall(t *testing.T) {
 	defer streams(cpuid.CPU.Cache.L3)
 	for cache, from := range map[int]int{32 << 20: 16 << 20, 8 << 20: 4 << 20, 0: 32 << 20, -1: 32 << 20} {
-		if streams(cache); limits.zeroStream != from || limits.fillStream != from || limits.copyStream != from/2 {
+		if streams(cache); limits.zeroStream != from || limits.fillStream != from || limits.copyStream != from/2 || limits.convertStream != from {
 			t.Errorf("%d bytes of cache: %+v", cache, limits)
 		}
 		if limits.cache != max(cache, 0) {

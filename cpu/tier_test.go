@@ -17,6 +17,7 @@ var generic = tier{
 	zero: zeroGeneric, zeroStream: zeroGeneric,
 	copy: copyGeneric, copyStream: copyGeneric,
 	fill: fillGeneric, fillStream: fillGeneric,
+	conversions: genericConversions,
 }
 
 // eachTier calls f with each implementation in use. One that this machine

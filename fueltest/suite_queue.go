@@ -350,6 +350,8 @@ func checkHostAccess(x *subject) {
 	x.is(err, fuel.ErrNotHost, "Slice")
 	_, err = fuel.MutableSlice[uint8](s)
 	x.is(err, fuel.ErrNotHost, "MutableSlice")
+	_, err = fuel.Convert(x.Context(), s, fuel.F32, nil)
+	x.is(err, fuel.ErrNotHost, "Convert")
 	x.is(s.Use(nothing), fuel.ErrNotHost, "Use")
 	x.is(s.Mutate(nothing), fuel.ErrNotHost, "Mutate")
 	if s.Region().Memory != fuel.MemoryDevice {

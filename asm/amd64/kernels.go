@@ -1,11 +1,15 @@
-// Package amd64 generates cpu's byte kernels for x86-64, in AVX2 and AVX-512.
+// Package amd64 generates cpu's kernels for x86-64, in AVX2 and AVX-512.
 //
-// All kernels go through their bytes alike. Up to 64 they use a few stores
+// Those that clear, fill and copy go through their bytes alike. Up to 64 they use a few stores
 // that overlap, or one masked one. Above, they store the first 64 bytes where
 // they are, go on at the next multiple of 64 in blocks of 256 and then of 64,
 // and end with the last 64 bytes, or with a masked rest. So no address needs
 // an alignment, the bulk of the stores has one, and no byte outside is
 // touched.
+//
+// Conversions of elements do so by the bytes of dst, but where they go through
+// the caches they begin with dst, wherever it is; in AVX2 they do what is less
+// than 32 bytes one by one. Those of blocks do them one by one.
 package amd64
 
 import (

@@ -1,20 +1,21 @@
-// Package arm64 generates cpu's byte kernels for arm64, in NEON.
+// Package arm64 generates cpu's kernels for arm64, in NEON: those on bytes, and
+// the conversions ([ConvertNEON]).
 //
-// They go through their bytes as those of package amd64 do: up to 64 by a few
-// stores that overlap; above, the first 64 where they are, then blocks of 256
-// and of 64 from the next multiple of 64 on, and at last the 64 bytes at the
-// end. Clearing uses DC ZVA in between, whose block has the size that the
+// The former go through their bytes as those of package amd64 do: up to 64 by a
+// few stores that overlap; above, the first 64 where they are, then blocks of
+// 256 and of 64 from the next multiple of 64 on, and at last the 64 bytes at
+// the end. Clearing uses DC ZVA in between, whose block has the size that the
 // processor says.
 package arm64
 
 import "github.com/mmcloughlin/avo/ir"
 
 const (
-	line   = 64 // the step of every kernel
-	unroll = 4  // how many of them the main loops do at a time
+	line   = 64 // the step of the kernels on bytes
+	unroll = 4  // how many steps the main loops do at a time
 )
 
-// NEON generates the kernels.
+// NEON generates the kernels on bytes.
 func NEON() (*ir.File, error) {
 	g := newGenerator()
 	g.set("zeroNEON", false, "zeroNEON clears b, of any address and length. Its generic twin is zeroGeneric.")
@@ -51,9 +52,10 @@ func (g *generator) toLine() {
 	g.op("ADD", imm(1), skip)
 }
 
-// blocks writes the two loops over whole lines: step does that many lines.
-func (g *generator) blocks(step func(lines int)) {
-	const many = unroll * line
+// blocks writes the two loops over whole lines, of so many bytes in dst: step
+// does that many lines.
+func (g *generator) blocks(line int, step func(lines int)) {
+	many := unroll * line
 	g.op("SUBS", imm(many), left)
 	g.op("BLO", label("lines"))
 	g.label("loop")
@@ -141,7 +143,7 @@ func (g *generator) set(name string, fill bool, doc ...string) {
 		}
 		g.op("ADD", imm(lines*line), dst)
 	}
-	g.blocks(step)
+	g.blocks(line, step)
 	g.op("FSTPQ", pair{ending, ending}, mem{last, -64})
 	g.op("FSTPQ", pair{ending, ending}, mem{last, -32})
 	g.op("RET")
@@ -226,7 +228,7 @@ func (g *generator) copy(name string, doc ...string) {
 	g.op("ADD", skip, dst)
 	g.op("ADD", skip, src)
 	g.op("SUB", skip, left)
-	g.blocks(func(lines int) {
+	g.blocks(64, func(lines int) {
 		for i := range 2 * lines {
 			g.op("FLDPQ", mem{src, 32 * i}, pair{q(2 * i), q(2*i + 1)})
 		}
