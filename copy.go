@@ -38,7 +38,7 @@ type CopyReport struct {
 type CopyPath uint8
 
 // The paths. PathNone is that of no bytes, and of To on the same device, which
-// clones.
+// clones without a copy.
 const (
 	PathNone     CopyPath = iota
 	PathHost              // within host memory
@@ -161,8 +161,9 @@ func (s *Storage) copyRange(ctx context.Context, to int, src *Storage, from, n i
 }
 
 // To returns the bytes on dev, as a new handle that is closed on its own: a
-// Clone where they are there already, else a copy. See CopyFrom for ctx and
-// errors, Alloc for those of the new memory. Nothing is left where it fails.
+// Clone where they are there already (see NewShared for shared memory), else a
+// copy. See CopyFrom for ctx and errors, Alloc for those of the new memory.
+// Nothing is left where it fails.
 func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storage, error) {
 	if opt != nil && opt.Report != nil {
 		*opt.Report = CopyReport{}
@@ -171,7 +172,7 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 		return nil, s.fail("To", ErrClosed)
 	}
 	if dev == s.Device() {
-		return s.Clone()
+		return s.clone(ctx, opt)
 	}
 	d, err := openDevice(ctx, dev)
 	if err == nil {

@@ -15,7 +15,8 @@ var (
 	ErrClosed = errors.New("fuel: storage is closed")
 
 	// ErrShared: Take found another handle, or an operation that is running,
-	// on the same owner. Close the Views first, or Clone instead.
+	// on the same owner. Close the Views first, or Clone instead. Or Seal found
+	// shared memory that somebody else can write to, in this process or another.
 	ErrShared = errors.New("fuel: another handle uses the storage")
 
 	// ErrNotHost: the bytes are in a device's memory. Use ReadAt, WriteAt, or
@@ -29,8 +30,9 @@ var (
 
 // Errors of arguments: sizes, types and borders that do not fit.
 var (
-	// ErrMismatch: dtype, encoding, length or border do not fit together. A
-	// byte length that is no whole number of elements is one of these.
+	// ErrMismatch: dtype, encoding, length, border or kind of memory do not fit
+	// together. A byte length that is no whole number of elements is one of
+	// these, and so is a file that is no shared memory.
 	ErrMismatch = errors.New("fuel: dtype, encoding or length do not match")
 
 	// ErrRange: an offset or count is negative or ends outside the Storage.

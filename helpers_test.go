@@ -101,6 +101,10 @@ var memories = map[string]func(t testing.TB, b []byte) *fuel.Storage{
 	},
 }
 
+// sharedSources makes shared memory with the given bytes, to be closed by the
+// caller. It is empty where there is none.
+var sharedSources = map[string]func(t testing.TB, b []byte) *fuel.Storage{}
+
 // each runs a test on every kind of host memory.
 func each(t *testing.T, size int, f func(t *testing.T, s *fuel.Storage, want []byte)) {
 	for name, open := range memories {

@@ -212,7 +212,9 @@ func (p *player) start() *modelled {
 	n := modelSizes[p.r.IntN(len(modelSizes))]
 	b := bytes.Repeat([]byte{byte(p.r.Uint32())}, n)
 	var s *fuel.Storage
-	if p.r.IntN(2) == 0 {
+	if name := []string{"", "memfd", "sealed memfd"}[p.r.IntN(3)]; sharedSources[name] != nil {
+		s = sharedSources[name](p.t, b)
+	} else if p.r.IntN(2) == 0 {
 		wraps.Add(1)
 		mem := bytes.Clone(b)
 		s = value(fuel.Wrap(fuel.U8, mem, func() {

@@ -105,6 +105,11 @@ func (o *owner) private(ctx context.Context, discard bool) (*region, error) {
 		}
 		r.leaveWrite() // another owner's by now
 	}
+	if r.mem.shared != nil {
+		if ok, err := r.writeInPlace(ctx); ok || err != nil {
+			return r, err
+		}
+	}
 	// The old region may go with this, and with it a caller's own memory, whose
 	// release may call anything: not under the lock.
 	var leave []*region
@@ -121,7 +126,7 @@ func (o *owner) private(ctx context.Context, discard bool) (*region, error) {
 	}
 	// As an owner too many, this copy keeps everybody from writing to old.
 	leave = append(leave, old)
-	fresh, err := o.copyOf(ctx, old, discard)
+	fresh, err := o.copyOf(ctx, old, discard, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -150,14 +155,14 @@ func (r *region) joinOrWrite() (joined bool) {
 
 // copyOf allocates a region for the owner's extent on the device of old, and
 // fills it from there unless discard is set.
-func (o *owner) copyOf(ctx context.Context, old *region, discard bool) (*region, error) {
+func (o *owner) copyOf(ctx context.Context, old *region, discard bool, progress func(done int)) (*region, error) {
 	skew := o.skew(old)
 	fresh, err := allocRegion(old.mem.dev, o.size+skew, false, o.off-skew, old.mem.wishes)
 	if err != nil || o.size == 0 {
 		return fresh, err
 	}
 	if !discard {
-		_, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, nil)
+		_, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, progress)
 		if err != nil {
 			fresh.dropOwner()
 			return nil, stopped{0, err} // the operation itself has not begun

@@ -1,6 +1,7 @@
 package fuel_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -41,10 +42,13 @@ func TestSafeUseIsNoRace(t *testing.T) {
 	write := func(s *fuel.Storage) func() { return func() { fill(t, s, 9) } }
 	shut := func(s *fuel.Storage) func() { return func() { _ = s.Close() } }
 
-	sources := map[string]func(t *testing.T) *fuel.Storage{
-		"heap":    func(t *testing.T) *fuel.Storage { return filled(t, 100, 1) },
-		"wrapped": func(t *testing.T) *fuel.Storage { return value(fuel.Wrap(fuel.U8, make([]byte, 100), nil))(t) },
-		"mapped":  func(t *testing.T) *fuel.Storage { s, _ := mapped(t, 100); return s },
+	sources := map[string]func(t testing.TB) *fuel.Storage{
+		"heap":    func(t testing.TB) *fuel.Storage { return filled(t, 100, 1) },
+		"wrapped": func(t testing.TB) *fuel.Storage { return value(fuel.Wrap(fuel.U8, make([]byte, 100), nil))(t) },
+		"mapped":  func(t testing.TB) *fuel.Storage { s, _ := mapped(t, 100); return s },
+	}
+	for name, source := range sharedSources {
+		sources[name] = func(t testing.TB) *fuel.Storage { return source(t, bytes.Repeat([]byte{1}, 100)) }
 	}
 	for name, source := range sources {
 		t.Run("read a clone, close it, write the original/"+name, func(t *testing.T) {
@@ -184,12 +188,18 @@ func TestDeliberateRaceIsReported(t *testing.T) {
 		case "shared":
 			s = filled(t, 100, 1)
 			value(s.Clone())(t)
+		default:
+			s = sharedSources[kind](t, bytes.Repeat([]byte{1}, 100))
 		}
 		races[name](t, s)
 		return
 	}
 	exe := value(os.Executable())(t)
-	for _, kind := range []string{"heap", "wrapped", "mapped", "shared"} {
+	kinds := []string{"heap", "wrapped", "mapped", "shared"}
+	for kind := range sharedSources {
+		kinds = append(kinds, kind)
+	}
+	for _, kind := range kinds {
 		for name := range races {
 			t.Run(kind+"/"+name, func(t *testing.T) {
 				t.Parallel()

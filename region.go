@@ -78,8 +78,9 @@ type memory struct {
 	record  *track.Record
 	wishes  wishes
 	huge    cpu.HugePages
+	shared  *sharing // of MemoryShared, else nil
 	kind    MemoryKind
-	ro      bool
+	ro      atomic.Bool // may not be written to; shared memory may become so
 	hooked  bool
 	charged bool        // counts against limits
 	escaped atomic.Bool // a raw slice was handed out
@@ -99,9 +100,10 @@ const (
 	MemoryMapped                      // a file, read-only
 	MemoryWrapped                     // the caller's, by Wrap
 	MemoryDevice                      // a GPU's
+	MemoryShared                      // other processes may have it too: NewShared, OpenShared
 )
 
-var memoryNames = []string{"heap", "anonymous", "mapped", "wrapped", "device"}
+var memoryNames = []string{"heap", "anonymous", "mapped", "wrapped", "device", "shared"}
 
 // String returns the name in lower case.
 func (k MemoryKind) String() string { return name(k, memoryNames, "memory") }
@@ -262,6 +264,13 @@ func (r *region) giveWay() {
 	}
 }
 
+// unshare takes an owner of tryShare away that was none for long: all that it
+// read is over.
+func (r *region) unshare() {
+	r.reads.Release()
+	r.left(r.word.Add(^uint64(oneOwner - 1)))
+}
+
 // dropOwner takes an owner away. Reads of it may still run.
 func (r *region) dropOwner() {
 	r.reads.Release()
@@ -283,7 +292,7 @@ func (r *region) dropOwner() {
 func (r *region) tryWrite() bool {
 	for {
 		w := r.word.Load()
-		if r.mem.ro || w&ownersMask != oneOwner || w&parted != 0 && w&pinsMask != 0 {
+		if r.mem.ro.Load() || w&ownersMask != oneOwner || w&parted != 0 && w&pinsMask != 0 {
 			return false
 		}
 		if w&writersMask == writersMask {
@@ -296,6 +305,10 @@ func (r *region) tryWrite() bool {
 		}
 		if r.word.CompareAndSwap(w, w&^parted+oneWriter) {
 			r.reads.Acquire()
+			if r.mem.ro.Load() { // sealed after the look above, and nothing else tells
+				r.leaveWrite()
+				return false
+			}
 			return true
 		}
 	}
@@ -455,7 +468,8 @@ type RegionInfo struct {
 	Memory   MemoryKind `json:"memory"`
 	Bytes    int        `json:"bytes"`    // of the whole Region, which others may use too
 	Owners   int        `json:"owners"`   // Storages and Clones that share it; Views do not count
-	ReadOnly bool       `json:"readOnly"` // the first mutation makes a private copy
+	ReadOnly bool       `json:"readOnly"` // the first mutation makes a private copy, or is ErrReadOnly: see OpenShared
+	Sealed   bool       `json:"sealed"`   // shared memory that no process can change any more
 	Pinned   bool       `json:"pinned"`   // page-locked for a GPU
 	Scope    string     `json:"scope,omitempty"`
 
@@ -493,7 +507,8 @@ func (r *region) info() RegionInfo {
 		Memory:           r.mem.kind,
 		Bytes:            r.mem.size,
 		Owners:           int(r.word.Load() & ownersMask),
-		ReadOnly:         r.mem.ro,
+		ReadOnly:         r.mem.ro.Load(),
+		Sealed:           r.mem.shared != nil && !r.mem.unsealed(),
 		Scope:            r.mem.wishes.scope.Name(),
 		HugePagesRefused: r.mem.huge.Refused,
 	}

@@ -279,7 +279,7 @@ func TestDeviceTextRoundTrips(t *testing.T) {
 func TestEnumerationsRoundTripAsText(t *testing.T) {
 	roundTrip(t, CPU, CUDA, Vulkan, Metal)
 	roundTrip(t, NotLinked, Unavailable, Probing, Available)
-	roundTrip(t, MemoryHeap, MemoryAnonymous, MemoryMapped, MemoryWrapped, MemoryDevice)
+	roundTrip(t, MemoryHeap, MemoryAnonymous, MemoryMapped, MemoryWrapped, MemoryDevice, MemoryShared)
 	roundTrip(t, PathNone, PathHost, PathUpload, PathDownload, PathDevice, PathBounce)
 }
 

@@ -18,11 +18,12 @@ type Stats struct {
 	Leaks  int64 `json:"leaks"`
 	Leaked int64 `json:"leaked"`
 
-	// PrivateCopies counts the copies that a write to shared or read-only
-	// memory made, since the start.
+	// PrivateCopies counts the copies that a write to memory with several
+	// owners or to read-only memory made, and a Clone of shared memory that is
+	// not sealed, since the start.
 	PrivateCopies int64 `json:"privateCopies"`
 
-	Allocated int64 `json:"allocated"` // bytes of InUse that count for SetLimit: all but mapped files and wrapped memory
+	Allocated int64 `json:"allocated"` // bytes of InUse that count for SetLimit: all but mapped files, wrapped memory and what OpenShared opened
 	Limit     int64 `json:"limit"`     // bytes that SetLimit allows of them, -1 where there is none
 	Padding   int64 `json:"padding"`   // bytes that blocks are larger than what was asked for
 

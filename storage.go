@@ -258,7 +258,8 @@ func mapFile(f *os.File, d DType, off int64, n int) (_ *Storage, size int, err e
 	if have := info.Size(); off > have || int64(size) > have-off {
 		return nil, size, &TruncatedError{Want: saturated(off, int64(size)), Have: have}
 	}
-	m := &memory{dev: hostDevice, kind: MemoryMapped, size: size, ro: true}
+	m := &memory{dev: hostDevice, kind: MemoryMapped, size: size}
+	m.ro.Store(true)
 	if size > 0 {
 		mapping, err := cpu.MapFile(f, off, size)
 		if err != nil {
@@ -271,7 +272,8 @@ func mapFile(f *os.File, d DType, off int64, n int) (_ *Storage, size int, err e
 			}
 		}
 		if !mapping.Mapped { // a copy, and nobody else's
-			m.kind, m.ro = MemoryHeap, false
+			m.kind = MemoryHeap
+			m.ro.Store(false)
 		}
 	}
 	return newStorage(newRegion(m, 0), 0, size, n, d, Plain(), nil), size, nil
@@ -406,13 +408,32 @@ func (s *Storage) endWrite(r *region) {
 }
 
 // Clone returns an independent copy: what is written to one of the two is
-// never seen in the other. It takes O(1) for every kind of memory, since the
-// bytes are copied only when one of them is written to. The clone of a View
-// has only the View's bytes; a bundle stays a bundle.
+// never seen in the other. It takes O(1), since the bytes are copied only when
+// one of them is written to. The clone of a View has only the View's bytes; a
+// bundle stays a bundle.
+//
+// Only shared memory that is not sealed is copied at once: see NewShared.
 //
 // Clone waits for mutations that run on the owner, so it must not be called
 // from within Mutate.
-func (s *Storage) Clone() (*Storage, error) {
+func (s *Storage) Clone() (*Storage, error) { return s.clone(context.Background(), nil) }
+
+func (s *Storage) clone(ctx context.Context, opt *CopyOptions) (*Storage, error) {
+	r, err := s.share()
+	if err != nil {
+		return nil, s.fail("Clone", err)
+	}
+	c := newStorage(r, s.off, s.size, s.n, s.dtype, s.enc, s.bundle)
+	if r.mem.shared != nil && r.mem.unsealed() {
+		if err := c.own.leaveShared(ctx, r, opt); err != nil {
+			return nil, s.fail("Clone", err)
+		}
+	}
+	return c, nil
+}
+
+// share returns the region with one more owner.
+func (s *Storage) share() (*region, error) {
 	for {
 		r := loadRegion(&s.own.r)
 		ok, busy := r.tryShare()
@@ -421,15 +442,15 @@ func (s *Storage) Clone() (*Storage, error) {
 		}
 		if s.closed.Load() {
 			if ok {
-				r.dropOwner()
+				r.unshare()
 			}
-			return nil, s.fail("Clone", ErrClosed)
+			return nil, ErrClosed
 		}
 		if ok {
 			if loadRegion(&s.own.r) == r {
-				return newStorage(r, s.off, s.size, s.n, s.dtype, s.enc, s.bundle), nil
+				return r, nil
 			}
-			r.dropOwner() // a private copy was made meanwhile
+			r.unshare() // a private copy was made meanwhile
 		}
 	}
 }

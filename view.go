@@ -122,7 +122,7 @@ func (r *region) escape() {
 // private copy does not fit, ErrMapFault where a mapped file cannot be read.
 //
 // For the race detector the call is a write of all of the bytes, where they
-// are wrapped memory.
+// are wrapped or shared memory.
 func (s *Storage) MutableBytes() ([]byte, error) {
 	b, err := s.rawWrite()
 	return b, s.fail("MutableBytes", err)
@@ -141,15 +141,18 @@ func (s *Storage) rawWrite() ([]byte, error) {
 		return nil, err
 	}
 	r.escape()
+	if r.mem.shared != nil {
+		r.mem.shared.mutable.Store(true)
+	}
 	return r.bytes(s.off, s.size), nil
 }
 
 // startRaw is startWrite for access through a raw slice of the whole window,
 // which the race detector sees itself where it is Go memory: so it is told of
-// wrapped memory only.
+// other memory only.
 func (s *Storage) startRaw() (*region, error) {
 	n := 0
-	if loadRegion(&s.own.r).mem.kind == MemoryWrapped {
+	if m := loadRegion(&s.own.r).mem; m.kind == MemoryWrapped || m.kind == MemoryShared && !m.ro.Load() {
 		n = s.size
 	}
 	return s.startWrite(context.Background(), 0, n, false)

@@ -1,7 +1,7 @@
 // Package cpu is fuel's host memory and its byte kernels: memory from the
-// operating system and a [Pool] of it, mapped files, clearing, copying and
-// filling, the conversions of numbers ([Conversion]), and the guarded access
-// that turns a fault in a mapped file into an error.
+// operating system and a [Pool] of it, mapped files, shared memory, clearing,
+// copying and filling, the conversions of numbers ([Conversion]), and the
+// guarded access that turns a fault in a mapped file into an error.
 //
 // It is a leaf. It knows nothing of fuel and may be used without it.
 //
