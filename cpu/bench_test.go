@@ -9,7 +9,7 @@ import (
 )
 
 // benchSizes go from a few words to memory that no cache holds.
-var benchSizes = []int{16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20, 12 << 20, 16 << 20, 24 << 20, 64 << 20, 256 << 20}
+var benchSizes = []int{16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 8 << 20, 12 << 20, 16 << 20, 18 << 20, 20 << 20, 24 << 20, 64 << 20, 256 << 20}
 
 // blocks are memory of the largest size, once for all benchmarks, written to
 // and at a multiple of Align.
@@ -34,9 +34,9 @@ func blocks(b *testing.B, size int) (dst, src []byte) {
 
 var benchDst, benchSrc []byte
 
-// bench measures the runtime's own, ours as it is, and each tier, all through
-// the same bytes.
-func bench(b *testing.B, sizes []int, builtin, ours func(dst, src []byte)) {
+// bench measures ours as it is, impl=fuel, what Go has, impl=go, and each tier,
+// all through the same bytes. See BENCHMARKS.md.
+func bench(b *testing.B, sizes []int, theirs, ours func(dst, src []byte)) {
 	for _, size := range sizes {
 		dst, src := blocks(b, size)
 		for _, off := range []int{0, 1} {
@@ -52,8 +52,8 @@ func bench(b *testing.B, sizes []int, builtin, ours func(dst, src []byte)) {
 					}
 				})
 			}
-			run("builtin", builtin)
 			run("fuel", ours)
+			run("go", theirs)
 			if off > 0 {
 				continue
 			}
@@ -87,7 +87,7 @@ func BenchmarkFill(b *testing.B) {
 
 // What a clear leaves in the cache is worth something to who reads it next.
 func BenchmarkZeroThenRead(b *testing.B) {
-	bench(b, []int{64 << 10, 1 << 20, 8 << 20, 16 << 20, 24 << 20, 64 << 20},
+	bench(b, []int{64 << 10, 1 << 20, 8 << 20, 16 << 20, 18 << 20, 20 << 20, 24 << 20, 28 << 20, 64 << 20},
 		func(dst, _ []byte) { clear(dst); sink += read(dst) },
 		func(dst, _ []byte) { Zero(dst); sink += read(dst) })
 }
@@ -112,9 +112,8 @@ func read(b []byte) (sum uint64) {
 	return sum
 }
 
-// BenchmarkConvert is comparable with BenchmarkCopy: bytes counts what is read
-// and written together, so a conversion that memory bounds is as fast as a copy
-// of half as many.
+// BenchmarkConvert has a copy beside each conversion that reads and writes as
+// many bytes: size is what both read and write together.
 func BenchmarkConvert(b *testing.B) {
 	for c := range conversionEnd {
 		from, to := c.Block()
@@ -122,7 +121,6 @@ func BenchmarkConvert(b *testing.B) {
 	}
 	benchConversion(b, "Swap2", 2, 2, func(dst, src []byte) { Swap(dst, src, 2) })
 	benchConversion(b, "Swap8", 8, 8, func(dst, src []byte) { Swap(dst, src, 8) })
-	benchConversion(b, "Copy", 1, 1, Copy)
 	benchConversion(b, "Transpose", 4, 4, func(dst, src []byte) {
 		n := len(dst) / 1024
 		CopyStrided(dst, src, 0, 4, []int{256, n}, []int{4, 1024})
@@ -130,7 +128,7 @@ func BenchmarkConvert(b *testing.B) {
 }
 
 func benchConversion(b *testing.B, name string, from, to int, f func(dst, src []byte)) {
-	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20} {
+	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 16 << 20, 32 << 20, 64 << 20, 256 << 20} {
 		n := size / (from + to)
 		if name == "Transpose" {
 			if n = n / 256 * 256; size > 16<<20 {
@@ -138,16 +136,20 @@ func benchConversion(b *testing.B, name string, from, to int, f func(dst, src []
 			}
 		}
 		dst, src := blocks(b, max(n*from, n*to))
-		dst, src = dst[:n*to], src[:n*from]
+		run := func(impl string, dst, src []byte, f func(dst, src []byte)) {
+			b.Run(fmt.Sprintf("impl=%s/conv=%s/size=%d", impl, name, size), func(b *testing.B) {
+				b.SetBytes(int64(len(dst) + len(src)))
+				for b.Loop() {
+					f(dst, src)
+				}
+			})
+		}
+		run("copy", dst[:size/2], src[:size/2], Copy)
+		run("fuel", dst[:n*to], src[:n*from], f)
 		for _, tier := range append([]string{impl.Generic}, impl.List("cpu")...) {
 			restore, ok := impl.Select("cpu", tier)
 			if ok {
-				b.Run(fmt.Sprintf("conv=%s/impl=%s/bytes=%d", name, tier, size), func(b *testing.B) {
-					b.SetBytes(int64(len(dst) + len(src)))
-					for b.Loop() {
-						f(dst, src)
-					}
-				})
+				run(tier, dst[:n*to], src[:n*from], f)
 			}
 			restore()
 		}

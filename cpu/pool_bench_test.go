@@ -13,12 +13,12 @@ func BenchmarkPool(b *testing.B) {
 		}
 	}
 	for _, n := range []int{64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
-		b.Run(fmt.Sprintf("impl=make/size=%d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("impl=go/size=%d", n), func(b *testing.B) {
 			for b.Loop() {
 				touch(make([]byte, n))
 			}
 		})
-		b.Run(fmt.Sprintf("impl=Pool/size=%d", n), func(b *testing.B) {
+		b.Run(fmt.Sprintf("impl=fuel/size=%d", n), func(b *testing.B) {
 			p := newPool(b, 1<<30)
 			for b.Loop() {
 				m, err := p.Get(n, true)
