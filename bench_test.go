@@ -90,8 +90,9 @@ func BenchmarkCopy(b *testing.B) {
 
 // benchCores measures ours, and what there is to gain: impl=probe is the same
 // kernels on the same memory, with a goroutine for each core that does its own
-// part and nothing else. part does a piece of a range of whole bytes.
-func benchCores(b *testing.B, ours func(dst, src *fuel.Storage) error, part func(dst, src []byte, whole int)) {
+// part and nothing else. part does a piece, off
+// bytes into a range of whole ones.
+func benchCores(b *testing.B, ours func(dst, src *fuel.Storage) error, part func(dst, src []byte, off, whole int)) {
 	for _, n := range []int{8 << 20, 16 << 20, 64 << 20, 256 << 20} {
 		dst, src := written(b, n), written(b, n)
 		d, err := dst.MutableBytes()
@@ -108,7 +109,7 @@ func benchCores(b *testing.B, ours func(dst, src *fuel.Storage) error, part func
 				wg.Go(func() {
 					for off, end := n/cores*i, n/cores*(i+1); off < end; off += kernels.Piece {
 						next := min(off+kernels.Piece, end)
-						part(d[off:next], s[off:next], n)
+						part(d[off:next], s[off:next], off, n)
 					}
 				})
 			}
@@ -139,12 +140,12 @@ func benchCores(b *testing.B, ours func(dst, src *fuel.Storage) error, part func
 
 func BenchmarkZeroCores(b *testing.B) {
 	benchCores(b, func(dst, _ *fuel.Storage) error { return dst.Zero(context.Background()) },
-		func(dst, _ []byte, whole int) { kernels.ZeroPart(dst, whole) })
+		func(dst, _ []byte, off, whole int) { kernels.ZeroPart(dst, off, whole) })
 }
 
 func BenchmarkCopyCores(b *testing.B) {
 	benchCores(b, func(dst, src *fuel.Storage) error { return dst.CopyFrom(context.Background(), src, nil) },
-		kernels.CopyPart)
+		func(dst, src []byte, _, whole int) { kernels.CopyPart(dst, src, whole) })
 }
 
 // touch writes one byte of each 4096, as the first use of memory does.
