@@ -11,7 +11,10 @@ import (
 	"testing"
 )
 
-const module = "github.com/go-fuel/fuel"
+const (
+	module = "github.com/go-fuel/fuel"
+	purego = "github.com/ebitengine/purego" // makes every Linux program that has it dynamic
+)
 
 // allowed says for each room of ARCHITECTURE.md what it may import beyond the
 // standard library, as prefixes. Tests may import more.
@@ -19,6 +22,9 @@ var allowed = map[string][]string{
 	"cpu":               {module + "/internal/impl", module + "/internal/race", "golang.org/x/sys/", "github.com/klauspost/cpuid/v2"},
 	"internal/backend":  {},
 	"internal/check":    {},
+	"internal/dl":       {purego, "golang.org/x/sys/"},
+	"internal/gpu":      {module + "/internal/backend", module + "/cpu"},
+	"plugins/vulkan":    {module, module + "/internal/backend", module + "/internal/dl", module + "/internal/gpu"},
 	"internal/guard":    {module + "/internal/require", "golang.org/x/sys/"},
 	"internal/impl":     {},
 	"internal/hostfile": {"golang.org/x/sys/"},
@@ -28,7 +34,7 @@ var allowed = map[string][]string{
 	".":                 {module + "/cpu", module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
 	"fueltest":          {module, module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
 	"safetensors":       {module, module + "/internal/hostfile"},
-	"cmd/fuel":          {module, module + "/internal/hostfile", module + "/safetensors", "github.com/spf13/pflag"},
+	"cmd/fuel":          {module, module + "/internal/hostfile", module + "/safetensors", module + "/plugins/", "github.com/spf13/pflag"},
 }
 
 // imports lists what the files of every package of the module import, without
@@ -77,7 +83,7 @@ func nested(dir string) bool {
 
 // The arrows of ARCHITECTURE.md: cpu and internal know nothing of fuel, and
 // nobody reaches around it. A program without plugins is static only as long
-// as nothing here imports ebitengine/purego.
+// as internal/dl alone imports the loader, and plugins alone import internal/dl.
 func TestImportArrows(t *testing.T) {
 	found := imports(t)
 	if len(found) < len(allowed) {
@@ -99,6 +105,12 @@ func TestImportArrows(t *testing.T) {
 			}
 			if !ok {
 				t.Errorf("%s imports %s", room, p)
+			}
+			if room != "internal/dl" && strings.HasPrefix(p, purego) {
+				t.Errorf("%s imports %s, which only internal/dl may", room, p)
+			}
+			if p == module+"/internal/dl" && !strings.HasPrefix(room, "plugins/") {
+				t.Errorf("%s imports %s, which only plugins may", room, p)
 			}
 		}
 	}

@@ -23,14 +23,24 @@ type CopyOptions struct {
 
 	// Report, if not nil, is filled in, also where the copy fails.
 	Report *CopyReport
+
+	// Import lets To use host memory where it is instead of copying it: see
+	// there. CopyFrom and CopyRange, whose destination has memory, copy.
+	Import bool
+
+	// ImportMapped lets Import use the memory of a mapped file as well. Where
+	// the file is truncated afterwards nothing turns that into ErrMapFault:
+	// the device reads zeros or anything, is lost, or the program ends.
+	ImportMapped bool
 }
 
 // CopyReport says what a copy did.
 type CopyReport struct {
-	Bytes    int           `json:"bytes"`   // copied
-	Path     CopyPath      `json:"path"`    // how
-	Staged   int           `json:"staged"`  // bytes that went through host memory in between
-	Private  bool          `json:"private"` // the destination had to be made private first
+	Bytes    int           `json:"bytes"`          // copied
+	Path     CopyPath      `json:"path"`           // how
+	Staged   int           `json:"staged"`         // bytes that went through host memory in between
+	Private  bool          `json:"private"`        // the destination had to be made private first
+	Note     string        `json:"note,omitempty"` // why To copied though it might have imported
 	Duration time.Duration `json:"duration"`
 }
 
@@ -38,7 +48,7 @@ type CopyReport struct {
 type CopyPath uint8
 
 // The paths. PathNone is that of no bytes, and of To on the same device, which
-// clones without a copy.
+// clones without a copy. PathImport copies none either.
 const (
 	PathNone     CopyPath = iota
 	PathHost              // within host memory
@@ -46,9 +56,10 @@ const (
 	PathDownload          // device to host
 	PathDevice            // within one device
 	PathBounce            // through host memory: between devices, and from a mapped file
+	PathImport            // the device uses host memory where it is
 )
 
-var pathNames = []string{"none", "host", "upload", "download", "device", "bounce"}
+var pathNames = []string{"none", "host", "upload", "download", "device", "bounce", "import"}
 
 // String returns the name in lower case.
 func (p CopyPath) String() string { return name(p, pathNames, "path") }
@@ -77,12 +88,20 @@ func copyPath(dst, src *region) CopyPath {
 // length, else it is ErrMismatch; they may be on different devices and may
 // overlap, also when both are Views of one owner. After an error or a
 // cancellation the bytes of s are unspecified and OpError.Bytes tells how many
-// were done; s stays usable.
+// were done; s stays usable. PlanCopy tells beforehand how it will go.
 func (s *Storage) CopyFrom(ctx context.Context, src *Storage, opt *CopyOptions) error {
-	if s.dtype != src.dtype || s.enc != src.enc || s.n != src.n {
-		return s.fail("CopyFrom", s.orClosed(src.orClosed(fmt.Errorf("%w: %d %s %s from %d %s %s", ErrMismatch, s.n, s.enc, s.dtype, src.n, src.enc, src.dtype))))
+	if err := s.matches(src); err != nil {
+		return s.fail("CopyFrom", err)
 	}
 	return s.fail("CopyFrom", s.copyRange(ctx, 0, src, 0, s.size, opt))
+}
+
+// matches is nil where src can be copied to s.
+func (s *Storage) matches(src *Storage) error {
+	if s.dtype != src.dtype || s.enc != src.enc || s.n != src.n {
+		return s.orClosed(src.orClosed(fmt.Errorf("%w: %d %s %s from %d %s %s", ErrMismatch, s.n, s.enc, s.dtype, src.n, src.enc, src.dtype)))
+	}
+	return nil
 }
 
 // CopyRange copies n elements of src from srcOff on to s from dstOff on. dtype
@@ -147,12 +166,9 @@ func (s *Storage) copyRange(ctx context.Context, to int, src *Storage, from, n i
 	if opt != nil && opt.Progress != nil {
 		progress = func(done int) { opt.Progress(done, n) }
 	}
-	done, err := copyBytes(ctx, dst, s.off+to, r, src.off+from, n, progress)
+	done, staged, err := copyBytes(ctx, dst, s.off+to, r, src.off+from, n, progress)
 	if opt != nil && opt.Report != nil {
-		*opt.Report = CopyReport{Bytes: done, Path: copyPath(dst, r), Private: dst != before, Duration: time.Since(began)}
-		if opt.Report.Path == PathBounce {
-			opt.Report.Staged = done
-		}
+		*opt.Report = CopyReport{Bytes: done, Path: copyPath(dst, r), Staged: staged, Private: dst != before, Duration: time.Since(began)}
 	}
 	if err != nil {
 		return stopped{done, err}
@@ -164,6 +180,19 @@ func (s *Storage) copyRange(ctx context.Context, to int, src *Storage, from, n i
 // Clone where they are there already (see NewShared for shared memory), else a
 // copy. See CopyFrom for ctx and errors, Alloc for those of the new memory.
 // Nothing is left where it fails.
+//
+// With CopyOptions.Import a device that can (DeviceInfo.HostImport) gets host
+// memory to use where it is. As with a Clone, what is written to either is
+// never seen in the other: the first write to one of them, on the host or on
+// the device, gives the writer memory of its own. The host's memory stays until
+// both are closed and the device's work on it has passed. The device reads it
+// at the speed of its link to the host. It must be memory that Alloc or its
+// like took from the system: Storages above 1 MiB have such, in checked mode
+// all; small blocks, those of race builds and wrapped memory are copied, as is
+// what the driver refuses. CopyReport tells by Path and Note which it was. Such
+// a To waits for mutations that run on the owner, as Clone does, so it must not
+// be called from within Mutate; and as with Clone, a raw slice of MutableBytes
+// must not be written to any more.
 func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storage, error) {
 	if opt != nil && opt.Report != nil {
 		*opt.Report = CopyReport{}
@@ -180,6 +209,16 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 	}
 	if err != nil {
 		return nil, opError("To", dev, s.size, err)
+	}
+	note := ""
+	if opt != nil && opt.Import && s.size > 0 {
+		var t *Storage
+		if t, note, err = s.importTo(d, opt); t != nil || err != nil {
+			return t, opError("To", dev, s.size, err)
+		}
+		if opt.Report != nil {
+			defer func() { opt.Report.Note = note }()
+		}
 	}
 	r, err := allocRegion(d, s.size, false, 0, loadRegion(&s.own.r).mem.wishes)
 	if err != nil {

@@ -28,7 +28,10 @@ var (
 	kindNames = []string{CPU: "cpu", CUDA: "cuda", Vulkan: "vulkan", Metal: "metal"}
 
 	// plugins are import paths, empty while there is none.
-	plugins = [backend.NumKinds]string{CPU: "github.com/go-fuel/fuel"}
+	plugins = [backend.NumKinds]string{
+		CPU:    "github.com/go-fuel/fuel",
+		Vulkan: "github.com/go-fuel/fuel/plugins/vulkan",
+	}
 )
 
 // Kinds lists every Kind, in the order of their values.
@@ -129,7 +132,7 @@ type DeviceInfo struct {
 	Unified    bool `json:"unified"`    // its memory is the host's
 	Pinned     bool `json:"pinned"`     // offers pinned host memory
 	Peer       bool `json:"peer"`       // can copy to its peers directly
-	HostImport bool `json:"hostImport"` // can use host memory without a copy
+	HostImport bool `json:"hostImport"` // can use host memory without a copy: CopyOptions.Import
 }
 
 // MemoryInfo counts bytes of memory. A figure of -1 is unknown, apart from 0.

@@ -2,6 +2,7 @@ package fuel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -42,7 +43,7 @@ func ExampleProbe() {
 	// Output:
 	// cpu available
 	// cuda: not linked: this version of fuel has no plugin for it
-	// vulkan: not linked: this version of fuel has no plugin for it
+	// vulkan: not linked: not linked: add import _ "github.com/go-fuel/fuel/plugins/vulkan" to the program
 	// metal: not linked: this version of fuel has no plugin for it
 }
 
@@ -62,6 +63,57 @@ func ExampleMap() {
 	}
 	fmt.Print(s.WriteTo(os.Stdout))
 	// Output: mit License11 <nil>
+}
+
+// What a copy will cost, before it is made.
+func ExamplePlanCopy() {
+	src, err := fuel.FromSlice(fuel.Device{}, make([]uint8, 1024))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer src.Close()
+	s, err := fuel.Alloc(fuel.Device{}, fuel.U8, 1024, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	snapshot, err := s.Clone()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer snapshot.Close()
+	plan, err := fuel.PlanCopy(s, src)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(plan.Path, plan.Bytes, plan.Staged, plan.Private)
+	fmt.Println(plan.Reason)
+	// Output:
+	// host 1024 0 true
+	// the destination is shared with 1 more, so it first gets 1 KiB of its own; both are in host memory
+}
+
+// Weights that a GPU reads where the host has them, if it can.
+func ExampleStorage_To_import() {
+	ctx := context.Background()
+	weights, err := fuel.FromSlice(fuel.Device{}, make([]float32, 1<<20))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer weights.Close() // the memory stays until the GPU has done with it
+	var report fuel.CopyReport
+	there, err := weights.To(ctx, fuel.Vulkan.Device(0), &fuel.CopyOptions{Import: true, Report: &report})
+	if errors.Is(err, fuel.ErrUnavailable) {
+		fmt.Println("no GPU:", err)
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer there.Close()
+	if report.Path != fuel.PathImport {
+		fmt.Println("copied:", report.Note)
+	}
 }
 
 func ExampleCompose() {

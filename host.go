@@ -136,6 +136,23 @@ func poison(b []byte, meaningless bool) {
 	}
 }
 
+// extent returns the memory around b that fuel owns, and that nobody else uses,
+// or says why there is none.
+func (h *host) extent(b backend.Buffer) (mem []byte, why string) {
+	switch b.Handle & (1<<idShift - 1) {
+	case alone:
+		return cpu.Pages(b.Host), ""
+	case pooled:
+		mem = pool().Extent(cpu.Block{Bytes: b.Host, ID: b.Handle >> idShift})
+	case goHeap:
+		return nil, "it is on the Go heap"
+	}
+	if mem == nil {
+		why = "it is a small block, whose pages are others' too"
+	}
+	return mem, why
+}
+
 func (h *host) Free(b backend.Buffer, after backend.Point) {
 	if !h.queue.Done(after) {
 		h.queue.Do(func() error {
@@ -263,19 +280,21 @@ func (h *host) Copy(dst backend.Buffer, dstOff int, src backend.Buffer, srcOff, 
 	}), nil
 }
 
-func (h *host) Upload(dst backend.Buffer, off int, src []byte) (backend.Point, error) {
+func (h *host) Upload(dst backend.Buffer, off int, src []byte) (backend.Point, bool, error) {
 	p := h.queue.Do(func() error {
 		cpu.Copy(dst.Host[off:off+len(src)], src)
 		return nil
 	})
-	return p, h.queue.Wait(context.Background(), p)
+	return p, false, h.queue.Wait(context.Background(), p)
 }
 
-func (h *host) Download(dst []byte, src backend.Buffer, off int) error {
-	return h.queue.Wait(context.Background(), h.queue.Do(func() error {
+func (h *host) Download(dst []byte, src backend.Buffer, off int) (bool, error) {
+	return false, h.queue.Wait(context.Background(), h.queue.Do(func() error {
 		return guarded(src, func() { cpu.Copy(dst, src.Host[off:off+len(dst)]) })
 	}))
 }
+
+func (h *host) Staging(backend.Buffer, bool) (int, string) { return 0, "" }
 
 func (h *host) Done(p backend.Point) bool { return h.queue.Done(p) }
 

@@ -14,13 +14,14 @@ import (
 var loader = regexp.MustCompile(`\b(NewLazyDLL|LoadDLL|MustLoadDLL|LoadLibrary|plugin\.Open|[dD]lopen)\b`)
 
 // Report 83: a loader that looks for plugins in the working directory.
+// internal/dl opens libraries by name, and its own tests hold the rule there.
 func TestNoLibraryIsLoadedByASearchedName(t *testing.T) {
 	if !loader.MatchString(`syscall.NewLazyDLL("x.dll")`) || loader.MatchString(`windows.NewLazySystemDLL("kernel32.dll")`) {
 		t.Fatal("the expression does not tell good from bad")
 	}
 	files := 0
 	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") {
+		if err != nil || d.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || filepath.Dir(file) == filepath.Join("internal", "dl") {
 			return err
 		}
 		source, err := os.ReadFile(file)

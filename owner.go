@@ -162,7 +162,7 @@ func (o *owner) copyOf(ctx context.Context, old *region, discard bool, progress 
 		return fresh, err
 	}
 	if !discard {
-		_, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, progress)
+		_, _, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, progress)
 		if err != nil {
 			fresh.dropOwner()
 			return nil, stopped{0, err} // the operation itself has not begun
@@ -177,7 +177,7 @@ func (o *owner) copyOf(ctx context.Context, old *region, discard bool, progress 
 // it has. Bytes of a file are where the format left them; the copy of a tensor
 // is better off aligned.
 func (o *owner) skew(old *region) int {
-	if o.size == 0 || old.mem.kind == MemoryMapped {
+	if o.size == 0 || old.mem.kind == MemoryMapped || old.mem.file {
 		return 0
 	}
 	if old.host() {
@@ -187,33 +187,45 @@ func (o *owner) skew(old *region) int {
 }
 
 // copyBytes copies n bytes between regions, in owner coordinates of each, by
-// the best way there is, and returns the bytes done. The caller has counted
-// itself in on both, and dst may be written.
-func copyBytes(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (int, error) {
+// the best way there is, and returns the bytes done, and how many of them went
+// through host memory in between. The caller has counted itself in on both, and
+// dst may be written.
+func copyBytes(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (done, staged int, err error) {
 	if n == 0 {
-		return 0, nil
+		return 0, 0, nil
 	}
 	if err := src.settle(false); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if err := dst.settle(true); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	switch {
-	case dst.host() && src.host():
-		return copyHost(ctx, dst, dstOff, src, srcOff, n, progress)
-	case dst.host():
-		return steps(ctx, n, func(off, end int) error {
-			return src.download(dst.bytes(dstOff+off, end-off), srcOff+off)
+	switch copyPath(dst, src) {
+	case PathHost:
+		done, err = copyHost(ctx, dst, dstOff, src, srcOff, n, progress)
+	case PathDownload:
+		done, err = steps(ctx, n, func(off, end int) error {
+			through, err := src.download(dst.bytes(dstOff+off, end-off), srcOff+off)
+			if through && err == nil {
+				staged += end - off
+			}
+			return err
 		}, progress)
-	case src.host() && !src.mem.buf.MayFault:
-		return steps(ctx, n, func(off, end int) error {
-			return dst.upload(dstOff+off, src.bytes(srcOff+off, end-off))
+	case PathUpload:
+		done, err = steps(ctx, n, func(off, end int) error {
+			through, err := dst.upload(dstOff+off, src.bytes(srcOff+off, end-off))
+			if through && err == nil {
+				staged += end - off
+			}
+			return err
 		}, progress)
-	case src.mem.dev == dst.mem.dev:
-		return copyDevice(ctx, dst, dstOff, src, srcOff, n, progress)
+	case PathDevice:
+		done, err = copyDevice(ctx, dst, dstOff, src, srcOff, n, progress)
+	default:
+		done, err = bounce(ctx, dst, dstOff, src, srcOff, n, progress)
+		staged = done
 	}
-	return bounce(ctx, dst, dstOff, src, srcOff, n, progress)
+	return done, staged, err
 }
 
 // copyHost copies within host memory, where the ranges may be parts of one.
@@ -329,24 +341,25 @@ func (r *region) await(ctx context.Context, p backend.Point) error {
 
 // upload copies host memory that cannot fault to a range and waits for it: the
 // memory is the caller's, so the work on it is never abandoned.
-func (r *region) upload(off int, src []byte) error {
+func (r *region) upload(off int, src []byte) (staged bool, err error) {
 	dev := r.mem.dev
 	if err := dev.usable(); err != nil {
-		return err
+		return false, err
 	}
-	p, err := dev.be.Upload(r.mem.buf, off-r.origin, src)
+	p, staged, err := dev.be.Upload(r.mem.buf, off-r.origin, src)
 	if err == nil {
 		err = r.await(context.Background(), p)
 	}
-	return dev.noted(err, len(src))
+	return staged, dev.noted(err, len(src))
 }
 
-func (r *region) download(dst []byte, off int) error {
+func (r *region) download(dst []byte, off int) (staged bool, err error) {
 	dev := r.mem.dev
 	if err := dev.usable(); err != nil {
-		return err
+		return false, err
 	}
-	return dev.noted(dev.be.Download(dst, r.mem.buf, off-r.origin), len(dst))
+	staged, err = dev.be.Download(dst, r.mem.buf, off-r.origin)
+	return staged, dev.noted(err, len(dst))
 }
 
 // bounceSize is the length of the host memory through which bytes go that
@@ -371,7 +384,7 @@ func bounce(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n
 		if err := src.read(b, srcOff+done); err != nil {
 			return done, err
 		}
-		if err := dst.upload(dstOff+done, b); err != nil {
+		if _, err := dst.upload(dstOff+done, b); err != nil {
 			return done, err
 		}
 		done += len(b)
@@ -391,7 +404,8 @@ func (r *region) read(p []byte, off int) error {
 		return err
 	}
 	if !r.host() {
-		return r.download(p, off)
+		_, err := r.download(p, off)
+		return err
 	}
 	b := r.bytes(off, len(p))
 	// A raw slice of the same memory, or too short to be worth the closure.
@@ -413,7 +427,8 @@ func (r *region) write(off int, p []byte) error {
 		return err
 	}
 	if !r.host() {
-		return r.upload(off, p)
+		_, err := r.upload(off, p)
+		return err
 	}
 	b := r.bytes(off, len(p))
 	if len(p) <= cpu.Piece || cpu.Overlap(p, b) { // as in read

@@ -76,6 +76,7 @@ type memory struct {
 	size    int // bytes that its owner asked for; buf may have more
 	free    func()
 	record  *track.Record
+	file    bool // imported, and a mapped file's
 	wishes  wishes
 	huge    cpu.HugePages
 	shared  *sharing // of MemoryShared, else nil
@@ -101,9 +102,10 @@ const (
 	MemoryWrapped                     // the caller's, by Wrap
 	MemoryDevice                      // a GPU's
 	MemoryShared                      // other processes may have it too: NewShared, OpenShared
+	MemoryImported                    // the host's, used by a GPU where it is
 )
 
-var memoryNames = []string{"heap", "anonymous", "mapped", "wrapped", "device", "shared"}
+var memoryNames = []string{"heap", "anonymous", "mapped", "wrapped", "device", "shared", "imported"}
 
 // String returns the name in lower case.
 func (k MemoryKind) String() string { return name(k, memoryNames, "memory") }

@@ -279,8 +279,8 @@ func TestDeviceTextRoundTrips(t *testing.T) {
 func TestEnumerationsRoundTripAsText(t *testing.T) {
 	roundTrip(t, CPU, CUDA, Vulkan, Metal)
 	roundTrip(t, NotLinked, Unavailable, Probing, Available)
-	roundTrip(t, MemoryHeap, MemoryAnonymous, MemoryMapped, MemoryWrapped, MemoryDevice, MemoryShared)
-	roundTrip(t, PathNone, PathHost, PathUpload, PathDownload, PathDevice, PathBounce)
+	roundTrip(t, MemoryHeap, MemoryAnonymous, MemoryMapped, MemoryWrapped, MemoryDevice, MemoryShared, MemoryImported)
+	roundTrip(t, PathNone, PathHost, PathUpload, PathDownload, PathDevice, PathBounce, PathImport)
 }
 
 func roundTrip[T interface {

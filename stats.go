@@ -23,7 +23,7 @@ type Stats struct {
 	// not sealed, since the start.
 	PrivateCopies int64 `json:"privateCopies"`
 
-	Allocated int64 `json:"allocated"` // bytes of InUse that count for SetLimit: all but mapped files, wrapped memory and what OpenShared opened
+	Allocated int64 `json:"allocated"` // bytes of InUse that count for SetLimit: all but mapped files, wrapped and imported memory, and what OpenShared opened
 	Limit     int64 `json:"limit"`     // bytes that SetLimit allows of them, -1 where there is none
 	Padding   int64 `json:"padding"`   // bytes that blocks are larger than what was asked for
 

@@ -432,7 +432,7 @@ func (s *Storage) clone(ctx context.Context, opt *CopyOptions) (*Storage, error)
 	return c, nil
 }
 
-// share returns the region with one more owner.
+// share returns the region with one more owner, for the caller.
 func (s *Storage) share() (*region, error) {
 	for {
 		r := loadRegion(&s.own.r)

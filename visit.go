@@ -2,6 +2,7 @@ package fuel
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/go-fuel/fuel/internal/backend"
 )
@@ -21,6 +22,16 @@ type CUDAMemory struct {
 }
 
 // VulkanMemory is a Storage's memory on a Vulkan device.
+//
+// Buffer is one that others are in, too: bind Bytes bytes from Offset on, never
+// VK_WHOLE_SIZE. It may be a uniform, storage, texel or indirect buffer, and be
+// copied from and to. Offset is a multiple of what the device asks for each of
+// them where the Storage is a whole allocation.
+//
+// Work of the caller's own on Queue comes after all of fuel's that was queued
+// before, and sees what that wrote. What it writes itself fuel's later work sees;
+// the host does, and so do fuel's direct reads, after Queue.WaitExternal of a
+// timeline semaphore that the work signals.
 type VulkanMemory struct {
 	Buffer uint64  // VkBuffer
 	Offset uint64  // of the first byte in Buffer
@@ -28,6 +39,13 @@ type VulkanMemory struct {
 	Queue  uintptr // VkQueue that fuel's own work runs on
 	Family uint32  // its queue family
 	Bytes  int
+
+	Instance       uintptr // VkInstance, of version 1.1 or later
+	PhysicalDevice uintptr // VkPhysicalDevice
+
+	// Lock must be held while Queue is used: vkQueueSubmit and the like take
+	// one caller at a time, and fuel is another. Do not call fuel under it.
+	Lock sync.Locker
 }
 
 // MetalMemory is a Storage's memory on a Metal device.
@@ -128,7 +146,8 @@ func matchDevice[R any](s *Storage, r *region, v Visitor[R]) (R, error) {
 	case CUDA:
 		return v.VisitCUDA(CUDAMemory{Pointer: h.Buffer + at, Context: uintptr(h.Device), Stream: uintptr(h.Queue), Bytes: s.size})
 	case Vulkan:
-		return v.VisitVulkan(VulkanMemory{Buffer: h.Buffer, Offset: h.Offset + at, Device: uintptr(h.Device), Queue: uintptr(h.Queue), Family: h.Family, Bytes: s.size})
+		return v.VisitVulkan(VulkanMemory{Buffer: h.Buffer, Offset: h.Offset + at, Device: uintptr(h.Device), Queue: uintptr(h.Queue), Family: h.Family, Bytes: s.size,
+			Instance: uintptr(h.Instance), PhysicalDevice: uintptr(h.Physical), Lock: h.Lock})
 	case Metal:
 		return v.VisitMetal(MetalMemory{Buffer: uintptr(h.Buffer), Offset: h.Offset + at, Device: uintptr(h.Device), Queue: uintptr(h.Queue), Bytes: s.size})
 	}

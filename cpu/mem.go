@@ -3,6 +3,7 @@ package cpu
 import (
 	"errors"
 	"os"
+	"unsafe"
 )
 
 // ErrNoMemory is what Reserve returns where the system refuses memory.
@@ -41,6 +42,15 @@ func (m *Mapping) Unmap() error {
 		return nil
 	}
 	return unmapFile(pages)
+}
+
+// Pages returns the whole pages that b lies in. Memory from Reserve, and a
+// Mapping's Bytes, have them for themselves.
+func Pages(b []byte) []byte {
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	before := int(uintptr(p) % uintptr(pageSize))
+	n, _ := AlignUp(before+len(b), pageSize) // there is such memory, so it fits
+	return unsafe.Slice((*byte)(unsafe.Add(p, -before)), n)
 }
 
 // window rounds a range of a file to whole pages of the given size: the page

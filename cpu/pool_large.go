@@ -255,6 +255,22 @@ func (p *Pool) crowded(n int) bool {
 	return countsMappings && p.mappings.Load()-int64(n) > maxMappings
 }
 
+// Extent returns all of the memory around a block that is nobody else's: whole
+// pages that begin with the block. It is nil where there is no such thing: for
+// a block that shares its pages with others, and one of the Go heap.
+func (p *Pool) Extent(b Block) []byte {
+	if b.ID != idLarge {
+		return nil
+	}
+	p.large.mu.Lock()
+	defer p.large.mu.Unlock()
+	sp := p.large.live[address(b.Bytes)]
+	if sp == nil {
+		panic("BUG: cpu.Pool: Extent of a block that is not live: " + describe(b))
+	}
+	return sp.mem
+}
+
 // mayUnmap reports whether n mappings can be given back. Where there are too
 // many others, only their pages can.
 func (p *Pool) mayUnmap(n int) bool {

@@ -20,9 +20,16 @@ type FakeOptions struct {
 	MaxAlloc  int   // largest allocation in bytes; 0 means no limit but Memory
 	Alignment int   // of every allocation, in bytes, a power of two; 0 means 256
 
-	// Unified makes the device report that its memory is the host's. Uploads
-	// then go there directly and wait for their turn.
+	// Unified makes the device report that its memory is the host's. Transfers
+	// then go there directly and wait for their turn, unless NonCoherent is
+	// set; else they count as staged.
 	Unified bool
+
+	// ImportAlign makes the device able to use host memory as its own, see
+	// fuel.CopyOptions.Import: whole pieces of so many bytes, a power of two
+	// (4096 on most GPUs). 0 means that it cannot. To make it refuse, fail
+	// OpImport.
+	ImportAlign int
 
 	// NonCoherent makes transfers go through host memory that the device sees
 	// only after a flush, and the host only after an invalidation, both of
@@ -91,7 +98,7 @@ func (o FakeOptions) withDefaults() FakeOptions {
 // It is strict, and fails the test where fuel breaks the contract with its
 // drivers: a length of zero, a range outside of an allocation, memory that was
 // freed or is another device's, memory given back while queued work uses it,
-// host memory that faults. Memory that was not asked to be zeroed holds 0xA5.
+// host memory that faults, a write to imported memory. Memory that was not asked to be zeroed holds 0xA5.
 // Bytes around each allocation must stay as they were. An allocation that is
 // there at the end of the test fails it too: some Storage was not closed.
 //
@@ -205,6 +212,8 @@ func (f *Fake) probe(context.Context) (backend.Info, error) {
 			MaxAlloc:  f.opt.MaxAlloc,
 			Alignment: f.opt.Alignment,
 			Unified:   f.opt.Unified,
+
+			HostImport: f.opt.ImportAlign > 0,
 		})
 	}
 	return info, nil
@@ -347,7 +356,7 @@ func (f *Fake) Fail(op Op, n int, err error) {
 }
 
 // FailEvery makes every k-th call from now on fail, among those that can:
-// allocations, fills, copies, uploads, downloads and waits. 0 ends that, and
+// allocations, fills, copies, uploads, downloads, waits and imports. 0 ends that, and
 // forgets what Fail said.
 func (f *Fake) FailEvery(k int) {
 	f.mu.Lock()

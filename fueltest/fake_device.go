@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/go-fuel/fuel/internal/backend"
 )
@@ -66,21 +68,34 @@ type fakeBuffer struct {
 	handle  uint64
 	address uint64
 	extent  int           // of address space, bytes
-	mem     []byte        // guard, the bytes, guard
+	mem     []byte        // guard, the bytes, guard; nil if imported
+	host    []byte        // imported: the host's own memory
+	release func()        // imported: to be called when the device has done with it
 	cleared backend.Point // when its first zeroing has passed
 	lastUse backend.Point // of the work given to the device
 	freed   bool
 	until   backend.Point // when freed memory may be reused
 }
 
-func (b *fakeBuffer) size() int { return len(b.mem) - 2*guardSize }
+func (b *fakeBuffer) size() int {
+	if b.release != nil {
+		return len(b.host)
+	}
+	return len(b.mem) - 2*guardSize
+}
 
 func (b *fakeBuffer) bytes(off, n int) []byte {
+	if b.release != nil {
+		return b.host[off : off+n : off+n]
+	}
 	return b.mem[guardSize+off : guardSize+off+n : guardSize+off+n]
 }
 
 // intact reports whether nobody wrote beside the bytes.
 func (b *fakeBuffer) intact() bool {
+	if b.release != nil {
+		return true
+	}
 	end := len(b.mem) - guardSize
 	return string(b.mem[:guardSize]) == guards && string(b.mem[end:]) == guards
 }
@@ -145,7 +160,7 @@ func (d *fakeDevice) stopWaiting() {
 }
 
 // find returns the allocation behind b after looking at the range of a call.
-func (d *fakeDevice) find(op Op, b backend.Buffer, off, n int) (*fakeBuffer, error) {
+func (d *fakeDevice) find(op Op, b backend.Buffer, off, n int, writes bool) (*fakeBuffer, error) {
 	f := d.f
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -160,6 +175,9 @@ func (d *fakeDevice) find(op Op, b backend.Buffer, off, n int) (*fakeBuffer, err
 		return nil, errBroken
 	case buf.freed:
 		f.violate("%s of memory that was freed", op)
+		return nil, errBroken
+	case buf.release != nil && writes:
+		f.violate("%s of memory that was imported, which is only read", op)
 		return nil, errBroken
 	case off < 0 || n < 0 || off > buf.size() || n > buf.size()-off:
 		f.violate("%s of bytes %d to %d of an allocation of %d", op, off, off+n, buf.size())
@@ -322,6 +340,14 @@ func (d *fakeDevice) Free(b backend.Buffer, after backend.Point) {
 	buf.freed, buf.until = true, max(after, buf.cleared)
 	d.pending = append(d.pending, buf)
 	d.reap()
+	if buf.release != nil && d.live[buf.handle] != nil {
+		go func() { // so that it does not wait for the next call
+			_ = d.queue.Wait(context.Background(), buf.until)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			d.reap()
+		}()
+	}
 }
 
 // reap makes freed memory available where the work that uses it has passed.
@@ -334,10 +360,14 @@ func (d *fakeDevice) reap() {
 			continue
 		}
 		d.look(b)
-		scribble(b.bytes(0, b.size()), freed)
 		d.spare[b.extent] = append(d.spare[b.extent], b.address)
-		d.used -= int64(b.size())
 		delete(d.live, b.handle)
+		if b.release != nil {
+			b.release() // host memory: nothing of it is this fake's
+			continue
+		}
+		scribble(b.bytes(0, b.size()), freed)
+		d.used -= int64(b.size())
 	}
 	clear(d.pending[len(left):])
 	d.pending = left
@@ -369,7 +399,7 @@ func (d *fakeDevice) Fill(b backend.Buffer, off, n int, pattern []byte) (backend
 	if early != nil {
 		return 0, early
 	}
-	dst, err := d.find(OpFill, b, off, n)
+	dst, err := d.find(OpFill, b, off, n, true)
 	if err != nil {
 		return 0, err
 	}
@@ -404,11 +434,11 @@ func (d *fakeDevice) Copy(dst backend.Buffer, dstOff int, src backend.Buffer, sr
 	if early != nil {
 		return 0, early
 	}
-	to, err := d.find(OpCopy, dst, dstOff, n)
+	to, err := d.find(OpCopy, dst, dstOff, n, true)
 	if err != nil {
 		return 0, err
 	}
-	from, err := d.find(OpCopy, src, srcOff, n)
+	from, err := d.find(OpCopy, src, srcOff, n, false)
 	if err != nil {
 		return 0, err
 	}
@@ -422,24 +452,25 @@ func (d *fakeDevice) Copy(dst backend.Buffer, dstOff int, src backend.Buffer, sr
 	}, to, from), nil
 }
 
-func (d *fakeDevice) Upload(dst backend.Buffer, off int, src []byte) (backend.Point, error) {
+func (d *fakeDevice) Upload(dst backend.Buffer, off int, src []byte) (p backend.Point, staged bool, err error) {
 	early, late := d.begin(OpUpload)
 	if early != nil {
-		return 0, early
+		return 0, false, early
 	}
-	to, err := d.find(OpUpload, dst, off, len(src))
+	to, err := d.find(OpUpload, dst, off, len(src), true)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if d.staging != nil {
-		return d.uploadStaged(to, off, src, late)
+		p, err = d.uploadStaged(to, off, src, late)
+		return p, true, err
 	}
 	// The caller may change src when this returns.
 	own := make([]byte, len(src))
 	if err := d.fromHost(own, src); err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	p := d.submit(func() error {
+	p = d.submit(func() error {
 		if late != nil {
 			scribble(to.bytes(off, len(own)), fresh)
 			return late
@@ -451,8 +482,26 @@ func (d *fakeDevice) Upload(dst backend.Buffer, off int, src []byte) (backend.Po
 		// Its error is for who waits for p.
 		_ = d.await(context.Background(), p)
 	}
-	return p, nil
+	return p, !d.f.opt.Unified, nil
 }
+
+func (d *fakeDevice) Staging(b backend.Buffer, read bool) (size int, why string) {
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	switch {
+	case d.staging != nil:
+		return stagingSize, "host and device do not see each other's writes"
+	case d.f.opt.Unified:
+		return 0, ""
+	case b.Size > 0 && d.lookup(OpUpload, b) != nil && d.lookup(OpUpload, b).release != nil:
+		return 0, "" // the host's own
+	}
+	return fakeStaging, "the host cannot reach its memory"
+}
+
+// fakeStaging is what a fake says of the memory that it stages through. It
+// takes as much as it needs.
+const fakeStaging = 1 << 20
 
 // fromHost copies what the core gave, which must not fault.
 func (d *fakeDevice) fromHost(dst, src []byte) (err error) {
@@ -467,16 +516,16 @@ func (d *fakeDevice) fromHost(dst, src []byte) (err error) {
 	return nil
 }
 
-func (d *fakeDevice) Download(dst []byte, src backend.Buffer, off int) error {
+func (d *fakeDevice) Download(dst []byte, src backend.Buffer, off int) (staged bool, err error) {
 	if err, _ := d.begin(OpDownload); err != nil {
-		return err
+		return false, err
 	}
-	from, err := d.find(OpDownload, src, off, len(dst))
+	from, err := d.find(OpDownload, src, off, len(dst), false)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if d.staging != nil {
-		return d.downloadStaged(dst, from, off)
+		return true, d.downloadStaged(dst, from, off)
 	}
 	// The queue never writes to dst, so nothing does after an error.
 	own := make([]byte, len(dst))
@@ -485,10 +534,29 @@ func (d *fakeDevice) Download(dst []byte, src backend.Buffer, off int) error {
 		return nil
 	}, from)
 	if err := d.await(context.Background(), p); err != nil {
-		return err
+		return false, err
 	}
 	copy(dst, own)
-	return nil
+	return !d.f.opt.Unified && from.release == nil, nil
+}
+
+func (d *fakeDevice) ImportAlign() int { return d.f.opt.ImportAlign }
+
+func (d *fakeDevice) Import(mem []byte, _ bool, release func()) (backend.Buffer, error) {
+	if err, _ := d.begin(OpImport); err != nil {
+		return backend.Buffer{}, err
+	}
+	f := d.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at, unit := uintptr(unsafe.Pointer(unsafe.SliceData(mem))), f.opt.ImportAlign; unit == 0 || len(mem) == 0 || len(mem)%unit != 0 || at%uintptr(unit) != 0 || release == nil {
+		f.violate("import of %d bytes at %#x: no whole pieces of %d", len(mem), at, unit)
+		return backend.Buffer{}, errBroken
+	}
+	buf := &fakeBuffer{handle: lastHandle.Add(1), host: mem, release: sync.OnceFunc(release), extent: len(mem)}
+	buf.address = d.addressFor(buf.extent)
+	d.live[buf.handle] = buf
+	return backend.Buffer{Handle: buf.handle, Size: len(mem)}, nil
 }
 
 func (d *fakeDevice) Done(p backend.Point) bool {
@@ -561,6 +629,9 @@ func (d *fakeDevice) Close() error {
 	d.reap()
 	for _, b := range d.live {
 		d.look(b)
+		if b.release != nil {
+			b.release()
+		}
 	}
 	return nil
 }

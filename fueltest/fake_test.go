@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/go-fuel/fuel"
 	"github.com/go-fuel/fuel/internal/backend"
@@ -45,6 +46,13 @@ func mustHold(t testing.TB, s *fuel.Storage, v byte) {
 			t.Fatalf("byte %d of %d is %#x, want %#x", i, len(b), b[i], v)
 		}
 	}
+}
+
+// pieces is host memory of n pieces of 4096 bytes.
+func pieces(n int) []byte {
+	b := make([]byte, (n+1)*4096)
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) & 4095
+	return b[skip:][:n*4096]
 }
 
 // TestFakeFindsBreaches breaks the contract of drivers in every way that the
@@ -105,6 +113,33 @@ func TestFakeFindsBreaches(t *testing.T) {
 		{"a write before", "wrote beside an allocation of 100 bytes", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
 			f.devices[0].live[b.Handle].mem[guardSize-1]++
 		}},
+		{"import of part of a piece", "import of 4095 bytes", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
+			d.(backend.Importer).Import(pieces(1)[:4095], false, func() {})
+		}},
+		{"import from within a piece", "no whole pieces of 4096", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
+			d.(backend.Importer).Import(pieces(2)[64:][:4096], false, func() {})
+		}},
+		{"a fill of imported memory", "fill of memory that was imported", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
+			host, _ := d.(backend.Importer).Import(pieces(1), false, func() {})
+			d.Fill(host, 0, 1, []byte{1})
+		}},
+		{"a copy to imported memory", "copy of memory that was imported", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
+			host, _ := d.(backend.Importer).Import(pieces(1), false, func() {})
+			d.Copy(host, 0, b, 0, 1)
+		}},
+		{"an upload to imported memory", "upload of memory that was imported", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
+			host, _ := d.(backend.Importer).Import(pieces(1), false, func() {})
+			d.Upload(host, 0, []byte{1})
+		}},
+		{"imported memory freed while used", "but work 2 uses it", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
+			host, _ := d.(backend.Importer).Import(pieces(1), false, func() {})
+			f.Hold()
+			d.Copy(b, 0, host, 0, 1)
+			d.Free(host, 0)
+		}},
+		{"imported memory that is left", "2 allocations of device 0, 100 bytes, are left", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
+			d.(backend.Importer).Import(pieces(1), false, func() {})
+		}},
 		{"second close", "closed twice", func(f *Fake, d, _ backend.Device, b backend.Buffer) {
 			d.Close()
 			d.Close()
@@ -114,7 +149,7 @@ func TestFakeFindsBreaches(t *testing.T) {
 	} {
 		t.Run(breach.name, func(t *testing.T) {
 			failures := record(t, func(t testing.TB) {
-				f := Register(t, fuel.CUDA, FakeOptions{Devices: 2})
+				f := Register(t, fuel.CUDA, FakeOptions{Devices: 2, ImportAlign: 4096})
 				d := must[backend.Device](t)(f.open(ctx, 0))
 				other := must[backend.Device](t)(f.open(ctx, 1))
 				b := must[backend.Buffer](t)(d.Alloc(100, true))

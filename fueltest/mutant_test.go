@@ -18,10 +18,11 @@ type mutant struct {
 	free     func(b backend.Buffer, after backend.Point)
 	fill     func(b backend.Buffer, off, n int, pattern []byte) (backend.Point, error)
 	copy     func(dst backend.Buffer, dstOff int, src backend.Buffer, srcOff, n int) (backend.Point, error)
-	upload   func(dst backend.Buffer, off int, src []byte) (backend.Point, error)
-	download func(dst []byte, src backend.Buffer, off int) error
+	upload   func(dst backend.Buffer, off int, src []byte) (backend.Point, bool, error)
+	download func(dst []byte, src backend.Buffer, off int) (bool, error)
 	done     func(p backend.Point) bool
 	wait     func(ctx context.Context, p backend.Point) error
+	keep     bool // host memory for ever
 }
 
 func (m *mutant) Alloc(n int, zero bool) (backend.Buffer, error) {
@@ -53,14 +54,14 @@ func (m *mutant) Copy(dst backend.Buffer, dstOff int, src backend.Buffer, srcOff
 	return m.Device.Copy(dst, dstOff, src, srcOff, n)
 }
 
-func (m *mutant) Upload(dst backend.Buffer, off int, src []byte) (backend.Point, error) {
+func (m *mutant) Upload(dst backend.Buffer, off int, src []byte) (backend.Point, bool, error) {
 	if m.upload != nil {
 		return m.upload(dst, off, src)
 	}
 	return m.Device.Upload(dst, off, src)
 }
 
-func (m *mutant) Download(dst []byte, src backend.Buffer, off int) error {
+func (m *mutant) Download(dst []byte, src backend.Buffer, off int) (bool, error) {
 	if m.download != nil {
 		return m.download(dst, src, off)
 	}
@@ -79,6 +80,19 @@ func (m *mutant) Wait(ctx context.Context, p backend.Point) error {
 		return m.wait(ctx, p)
 	}
 	return m.Device.Wait(ctx, p)
+}
+
+// kept is what a mutant never calls.
+var kept []func()
+
+func (m *mutant) ImportAlign() int { return m.inner.ImportAlign() }
+
+func (m *mutant) Import(mem []byte, mayFault bool, release func()) (backend.Buffer, error) {
+	if m.keep {
+		kept = append(kept, release) // the collector would free what nobody has
+		release = func() {}
+	}
+	return m.inner.Import(mem, mayFault, release)
 }
 
 // mutants are the faults that drivers are known to have had, and the suite
@@ -190,21 +204,21 @@ var mutants = []struct {
 		var last []byte
 		var to backend.Buffer
 		var at int
-		m.upload = func(dst backend.Buffer, off int, src []byte) (backend.Point, error) {
+		m.upload = func(dst backend.Buffer, off int, src []byte) (backend.Point, bool, error) {
 			last, to, at = src, dst, off
 			return m.Device.Upload(dst, off, src)
 		}
-		m.download = func(dst []byte, src backend.Buffer, off int) error {
+		m.download = func(dst []byte, src backend.Buffer, off int) (bool, error) {
 			if src.Handle == to.Handle {
-				if _, err := m.Device.Upload(to, at, last); err != nil {
-					return err
+				if _, _, err := m.Device.Upload(to, at, last); err != nil {
+					return false, err
 				}
 			}
 			return m.Device.Download(dst, src, off)
 		}
 	}},
 	{"uploads are rounded down to 4 KiB", "alloc", FakeOptions{}, func(m *mutant) {
-		m.upload = func(dst backend.Buffer, off int, src []byte) (backend.Point, error) {
+		m.upload = func(dst backend.Buffer, off int, src []byte) (backend.Point, bool, error) {
 			if len(src) > 4<<10 {
 				src = src[:len(src)&^(4<<10-1)]
 			}
@@ -212,19 +226,19 @@ var mutants = []struct {
 		}
 	}},
 	{"a download returns zeros", "alloc", FakeOptions{}, func(m *mutant) {
-		m.download = func(dst []byte, src backend.Buffer, off int) error {
+		m.download = func(dst []byte, src backend.Buffer, off int) (bool, error) {
 			if len(dst) > 64<<10 {
 				clear(dst)
-				return nil
+				return false, nil
 			}
 			return m.Device.Download(dst, src, off)
 		}
 	}},
 	{"a download does not wait", "alloc", FakeOptions{Lazy: true}, func(m *mutant) {
-		m.download = func(dst []byte, src backend.Buffer, off int) error {
+		m.download = func(dst []byte, src backend.Buffer, off int) (bool, error) {
 			b := m.inner.live[src.Handle]
 			copy(dst, b.bytes(off, len(dst)))
-			return nil
+			return false, nil
 		}
 	}},
 	{"all work has passed at once", "external", FakeOptions{Lazy: true}, func(m *mutant) {
@@ -242,6 +256,7 @@ var mutants = []struct {
 	{"memory is never freed", "alloc", FakeOptions{}, func(m *mutant) {
 		m.free = func(backend.Buffer, backend.Point) {}
 	}},
+	{"host memory is never let go of", "import", FakeOptions{ImportAlign: 4096}, func(m *mutant) { m.keep = true }},
 	{"memory is one for all", "copy", FakeOptions{}, func(m *mutant) {
 		var shared backend.Buffer
 		m.alloc = func(n int, zero bool) (backend.Buffer, error) {

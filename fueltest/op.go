@@ -22,12 +22,13 @@ const (
 	OpWaitExternal           // make work wait for work outside fuel
 	OpHandles                // ask for the handles that Visit hands out
 	OpClose                  // close a device
+	OpImport                 // use host memory as the device's own
 	numOps
 )
 
 var opNames = [numOps]string{
 	"probe", "open", "memory", "alloc", "free", "fill", "copy", "upload",
-	"download", "done", "wait", "wait external", "handles", "close",
+	"download", "done", "wait", "wait external", "handles", "close", "import",
 }
 
 // String returns the name in lower case.
@@ -42,7 +43,7 @@ func (op Op) String() string {
 // FailEvery and LostFrom count.
 func (op Op) canFail() bool {
 	switch op {
-	case OpAlloc, OpFill, OpCopy, OpUpload, OpDownload, OpWait, OpWaitExternal:
+	case OpAlloc, OpFill, OpCopy, OpUpload, OpDownload, OpWait, OpWaitExternal, OpImport:
 		return true
 	}
 	return false

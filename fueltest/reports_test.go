@@ -877,11 +877,11 @@ func TestMappedBytesNeverReachTheDriver(t *testing.T) {
 		var seen [][]byte
 		opt.wrap = func(d *fakeDevice) backend.Device {
 			m := &mutant{Device: d, inner: d}
-			m.upload = func(dst backend.Buffer, off int, src []byte) (backend.Point, error) {
+			m.upload = func(dst backend.Buffer, off int, src []byte) (backend.Point, bool, error) {
 				seen = append(seen, src)
 				return d.Upload(dst, off, src)
 			}
-			m.download = func(dst []byte, src backend.Buffer, off int) error {
+			m.download = func(dst []byte, src backend.Buffer, off int) (bool, error) {
 				seen = append(seen, dst)
 				return d.Download(dst, src, off)
 			}

@@ -30,6 +30,8 @@ func TestFake(t *testing.T) {
 		{Unified: true, Lazy: true},
 		{Devices: 2, Memory: 64 << 20, MaxAlloc: 8 << 20, Alignment: 16},
 		{Devices: 2, NonCoherent: true, Lazy: true},
+		{Devices: 2, ImportAlign: 4096, Lazy: true},
+		{NonCoherent: true, ImportAlign: 64 << 10},
 	} {
 		kind := []fuel.Kind{fuel.CUDA, fuel.Vulkan, fuel.Metal}[i%3]
 		t.Run(fmt.Sprintf("%s%s", kind, describe(opt)), func(t *testing.T) {
@@ -54,5 +56,6 @@ func describe(o FakeOptions) string {
 	add(o.NonCoherent, "noncoherent", true)
 	add(o.Delay != 0, "delay", o.Delay)
 	add(o.Lazy, "lazy", true)
+	add(o.ImportAlign != 0, "import", o.ImportAlign)
 	return s
 }

@@ -12,6 +12,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -108,6 +109,10 @@ type Handles struct {
 	Queue   uint64 // stream, VkQueue, MTLCommandQueue
 	Family  uint32 // Vulkan: queue family
 	Address uint64 // device address, where there is one
+
+	Instance uint64      // Vulkan: VkInstance
+	Physical uint64      // Vulkan: VkPhysicalDevice
+	Lock     sync.Locker // Vulkan: to be held while Queue is used
 }
 
 // A Device is one opened device. Its methods are safe for use by several
@@ -138,12 +143,21 @@ type Device interface {
 	Copy(dst Buffer, dstOff int, src Buffer, srcOff, n int) (Point, error)
 
 	// Upload copies host memory into a range. When it returns src may be
-	// written again; the Point tells when dst is written.
-	Upload(dst Buffer, off int, src []byte) (Point, error)
+	// written again; the Point tells when dst is written. staged says that the
+	// bytes went through host memory of the driver's in between.
+	Upload(dst Buffer, off int, src []byte) (p Point, staged bool, err error)
 
 	// Download copies a range to host memory and returns when dst is written,
-	// or with an error, after which nothing writes to dst any more.
-	Download(dst []byte, src Buffer, off int) error
+	// or with an error, after which nothing writes to dst any more. staged is
+	// as Upload has it.
+	Download(dst []byte, src Buffer, off int) (staged bool, err error)
+
+	// Staging tells through how many bytes of host memory an Upload to b would
+	// go if it came now, or, with read set, a Download from b; and why, in
+	// words for a person. 0 is none: the host reaches b itself. The zero Buffer
+	// stands for one that is allocated for the transfer. It asks nothing of
+	// the device, and what others do meanwhile may change the answer.
+	Staging(b Buffer, read bool) (size int, why string)
 
 	// Done reports whether p has passed. It does not block.
 	Done(p Point) bool
@@ -162,6 +176,23 @@ type Device interface {
 	// Close waits for the queue and gives the device back. Later calls of
 	// other methods, except Free, fail with an error that wraps ErrClosed.
 	Close() error
+}
+
+// An Importer is a Device that can use host memory as its own. The core asks it
+// where a user wants a copy to be none.
+type Importer interface {
+	// ImportAlign is what address and length of the host memory must be
+	// multiples of, in bytes, a power of two; 0 where the device cannot.
+	ImportAlign() int
+
+	// Import makes a Buffer of host memory, which work then only reads; the
+	// core never asks for more. The Buffer has mem's Size and no Host. mem is
+	// not the Go heap's, and stays where it is until release is called: once,
+	// when the device has done with it, which is after Free and its Point, and
+	// all work that the driver itself gave it, or with Close. mayFault says
+	// that reading mem may: only the device may do it then, at the user's risk.
+	// A refusal is an error after which release is not called.
+	Import(mem []byte, mayFault bool, release func()) (Buffer, error)
 }
 
 // A Cacher is a Device that keeps freed memory to hand it out again. The core

@@ -1,0 +1,7 @@
+package fuel
+
+// For tests of package fuel_test.
+var (
+	ForcePool = forcePool
+	Unchecked = unchecked
+)

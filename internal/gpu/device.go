@@ -1,0 +1,442 @@
+// Package gpu is what drivers of devices with memory of their own share: it
+// makes a backend.Device of a Port, which is one vendor's API.
+//
+// Memory is cut from few, large allocations of the driver, and used again only
+// when the work on it has passed. What the host can reach, it writes and reads
+// directly while no work is on the way there; all else goes through staging
+// memory of a fixed size. Fills and copies of any offset and length are made
+// from those that the API has.
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-fuel/fuel/cpu"
+	"github.com/go-fuel/fuel/internal/backend"
+)
+
+// A Device is a backend.Device, and a backend.Cacher, over a Port.
+type Device struct {
+	port Port
+	lim  Limits
+	q    *queue
+	mem  *memory
+	up   staging
+	down staging
+
+	forced   bool          // never direct
+	external atomic.Uint64 // Point of the newest OpWait
+	closing  sync.RWMutex  // read-locked by every call
+	closed   bool
+}
+
+// Config is what may be asked of a Device beyond the Limits of its Port.
+type Config struct {
+	// Staged makes transfers go through staging also where the host can reach
+	// the memory itself.
+	Staged bool
+}
+
+// New returns a Device over p, which it closes.
+func New(p Port, lim Limits, c Config) *Device {
+	lim.Align = max(lim.Align, minAlign)
+	d := &Device{port: p, lim: lim, forced: c.Staged, q: newQueue(p)}
+	d.mem = newMemory(p, lim, d.q.passed)
+	d.up = staging{d: d, use: Upload}
+	d.down = staging{d: d, use: Readback}
+	return d
+}
+
+func lostError(err error) bool { return errors.Is(err, backend.ErrLost) }
+
+// enter lets a call in, unless the device is closed; leave ends it.
+func (d *Device) enter() error {
+	d.closing.RLock()
+	if d.closed {
+		d.closing.RUnlock()
+		return backend.ErrClosed
+	}
+	return nil
+}
+
+func (d *Device) leave() { d.closing.RUnlock() }
+
+// Memory tells the device's memory. Where the driver does not tell what is
+// free, it is what this Device has not handed out: others are not in it.
+func (d *Device) Memory() backend.MemInfo {
+	if d.enter() != nil {
+		return backend.MemInfo{Total: backend.Unknown, Free: backend.Unknown}
+	}
+	defer d.leave()
+	info := d.port.Memory()
+	d.mem.mu.Lock()
+	defer d.mem.mu.Unlock()
+	inside := int64(d.mem.held - d.mem.live)
+	switch {
+	case info.Free >= 0:
+		info.Free += inside
+	case info.Total >= 0:
+		info.Free = info.Total - int64(d.mem.live)
+	}
+	if info.Total >= 0 {
+		info.Free = max(min(info.Free, info.Total), backend.Unknown)
+	}
+	return info
+}
+
+// Alloc implements backend.Device. Where memory is short it waits for work
+// after which there is some.
+func (d *Device) Alloc(n int, zero bool) (backend.Buffer, error) {
+	if err := d.enter(); err != nil {
+		return backend.Buffer{}, err
+	}
+	defer d.leave()
+	if err := d.q.lost.Load(); err != nil {
+		return backend.Buffer{}, *err
+	}
+	s, handle, err := d.mem.alloc(n)
+	if errors.Is(err, backend.ErrNoMemory) {
+		if p := d.mem.last(); p > 0 && d.q.wait(context.Background(), p) == nil {
+			s, handle, err = d.mem.alloc(n)
+		}
+	}
+	if err != nil {
+		return backend.Buffer{}, d.q.note(err)
+	}
+	b := backend.Buffer{Handle: handle, Size: n}
+	if zero {
+		if _, err := d.fill(s, 0, n, []byte{0}); err != nil {
+			d.mem.free(b, 0)
+			return backend.Buffer{}, d.q.note(err)
+		}
+	}
+	return b, nil
+}
+
+// Free implements backend.Device.
+func (d *Device) Free(b backend.Buffer, after backend.Point) {
+	if d.mem.adopted(b) {
+		d.disown(b, after)
+		return
+	}
+	d.mem.free(b, after)
+}
+
+// host returns the memory of a range where the host may touch it at once: it is
+// mapped and coherent, and no work is on the way there. The core keeps new work
+// from that range meanwhile.
+//
+// Memory that is not coherent is left to staging: a flush writes whole atoms,
+// and others may be writing the bytes beside.
+func (d *Device) host(s *span, off, n int, read bool) []byte {
+	b := s.slab.block
+	if d.unreached(b, read) != "" || !d.idle(s) {
+		return nil
+	}
+	return b.Host[s.off+off:][:n:n]
+}
+
+// unreached says why the host cannot write b itself, or read it, or is "".
+func (d *Device) unreached(b Block, read bool) string {
+	switch {
+	case d.forced:
+		return "staging was asked for"
+	case b.Host == nil:
+		return "the host cannot reach that memory"
+	case !b.Coherent:
+		return "the host sees that memory through caches of its own"
+	case read && !b.Cached:
+		return "the host reads that memory without caches, which is slower"
+	}
+	return ""
+}
+
+// idle reports whether no work is on the way to s.
+func (d *Device) idle(s *span) bool {
+	return d.q.passed(max(d.lastUse(s), backend.Point(d.external.Load())))
+}
+
+// Staging implements backend.Device. An Upload does not wait for work that is
+// on the way to b, and stages then; a Download does.
+func (d *Device) Staging(b backend.Buffer, read bool) (size int, why string) {
+	if d.enter() != nil {
+		return 0, ""
+	}
+	defer d.leave()
+	s := &d.up
+	if read {
+		s = &d.down
+	}
+	if b.Size == 0 {
+		why = d.unreached(d.mem.usual(), read)
+	} else {
+		to := d.mem.span(b)
+		if why = d.unreached(to.slab.block, read); why == "" && !read && !d.idle(to) {
+			why = "work on that memory is on its way"
+		}
+	}
+	if why == "" {
+		return 0, ""
+	}
+	return s.size(), why
+}
+
+// A span's used is written under q.mu.
+func (d *Device) lastUse(s *span) backend.Point { return backend.Point(s.used.Load()) }
+
+// work queues ops that use spans.
+func (d *Device) work(ops []Op, spans ...*span) (backend.Point, error) {
+	d.q.mu.Lock()
+	defer d.q.mu.Unlock()
+	p, err := d.q.add(ops)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range spans {
+		s.used.Store(uint64(p))
+	}
+	return p, nil
+}
+
+// Copy implements backend.Device.
+func (d *Device) Copy(dst backend.Buffer, dstOff int, src backend.Buffer, srcOff, n int) (backend.Point, error) {
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	to, from := d.mem.span(dst), d.mem.span(src)
+	if to == from && dstOff < srcOff+n && srcOff < dstOff+n {
+		p, err := d.move(to, dstOff, srcOff, n)
+		return p, d.q.note(err)
+	}
+	var last backend.Point
+	for off := 0; off < n; off += MaxOp {
+		k := min(MaxOp, n-off)
+		p, err := d.work([]Op{copyOp(to, dstOff+off, from, srcOff+off, k)}, to, from)
+		if err != nil {
+			return 0, err
+		}
+		last = p
+	}
+	return last, nil
+}
+
+func copyOp(to *span, at int, from *span, off, n int) Op {
+	return Op{Kind: OpCopy, Dst: to.slab.block, DstOff: to.off + at, Src: from.slab.block, SrcOff: from.off + off, N: n}
+}
+
+// moveSize is the memory through which an overlapping copy goes.
+const moveSize = 4 << 20
+
+// move copies within a span where the ranges overlap: in pieces through other
+// memory, from the end that the copy does not reach first.
+func (d *Device) move(s *span, to, from, n int) (backend.Point, error) {
+	if to == from {
+		return d.lastUse(s), nil
+	}
+	size := min(n, moveSize)
+	mid, err := d.mem.scratch(size)
+	if errors.Is(err, backend.ErrNoMemory) {
+		return d.up.move(s, to, from, n)
+	}
+	if err != nil {
+		return 0, err
+	}
+	var last backend.Point
+	defer func() { d.mem.release(mid, last) }()
+	for done := 0; done < n; {
+		k := min(size, n-done)
+		at := moved(to, from, n, done, k)
+		p, err := d.work([]Op{copyOp(mid, 0, s, from+at, k), copyOp(s, to+at, mid, 0, k)}, s)
+		if err != nil {
+			return 0, err
+		}
+		last = p
+		done += k
+	}
+	return last, nil
+}
+
+// moved tells which k of n bytes are next where done of them have been moved.
+func moved(to, from, n, done, k int) int {
+	if to > from {
+		return n - done - k
+	}
+	return done
+}
+
+// Upload implements backend.Device.
+func (d *Device) Upload(dst backend.Buffer, off int, src []byte) (p backend.Point, staged bool, err error) {
+	if err := d.enter(); err != nil {
+		return 0, false, err
+	}
+	defer d.leave()
+	if err := d.q.lost.Load(); err != nil {
+		return 0, false, *err
+	}
+	to := d.mem.span(dst)
+	if b := d.host(to, off, len(src), false); b != nil {
+		copyHost(b, src)
+		return d.lastUse(to), false, nil
+	}
+	p, err = d.up.upload(to, off, src)
+	return p, true, d.q.note(err)
+}
+
+// Download implements backend.Device.
+func (d *Device) Download(dst []byte, src backend.Buffer, off int) (staged bool, err error) {
+	if err := d.enter(); err != nil {
+		return false, err
+	}
+	defer d.leave()
+	if err := d.q.lost.Load(); err != nil {
+		return false, *err
+	}
+	from := d.mem.span(src)
+	b := d.host(from, off, len(dst), true)
+	if b == nil && d.unreached(from.slab.block, true) == "" {
+		// Reading where it is costs less than a copy to staging, even after a
+		// wait.
+		if err := d.q.wait(context.Background(), max(d.lastUse(from), backend.Point(d.external.Load()))); err != nil {
+			return false, err
+		}
+		b = d.host(from, off, len(dst), true)
+	}
+	if b != nil {
+		copyHost(dst, b)
+		return false, nil
+	}
+	return true, d.q.note(d.down.download(dst, from, off))
+}
+
+// copyHost copies between host memory and mapped memory, from several
+// goroutines where that is faster.
+func copyHost(dst, src []byte) {
+	// Without a context, and with an f that never fails, so does Run.
+	_, _ = cpu.Run(context.Background(), len(dst), func(off, end int) error {
+		cpu.CopyPart(dst[off:end], src[off:end], len(dst))
+		return nil
+	}, nil)
+}
+
+// Done implements backend.Device.
+func (d *Device) Done(p backend.Point) bool { return d.enter() != nil || d.leaveWith(d.q.passed(p)) }
+
+func (d *Device) leaveWith(b bool) bool {
+	d.leave()
+	return b
+}
+
+// Wait implements backend.Device.
+func (d *Device) Wait(ctx context.Context, p backend.Point) error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return d.q.wait(ctx, p)
+}
+
+// WaitExternal implements backend.Device.
+func (d *Device) WaitExternal(x backend.External) (backend.Point, error) {
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	d.q.mu.Lock()
+	defer d.q.mu.Unlock()
+	p, err := d.q.add([]Op{{Kind: OpWait, External: x}})
+	if err == nil {
+		d.external.Store(uint64(p))
+	}
+	return p, err
+}
+
+// Handles implements backend.Device.
+func (d *Device) Handles(b backend.Buffer) backend.Handles {
+	s := d.mem.span(b)
+	h := d.port.Handles(s.slab.block)
+	h.Offset += uint64(s.off)
+	if h.Address != 0 {
+		h.Address += uint64(s.off)
+	}
+	return h
+}
+
+// Trim implements backend.Cacher. Memory that work still uses is not waited
+// for.
+func (d *Device) Trim(target int64) (freed int64) {
+	if d.enter() != nil {
+		return 0
+	}
+	defer d.leave()
+	d.mem.mu.Lock()
+	defer d.mem.mu.Unlock()
+	d.mem.collect()
+	return d.mem.trim(target)
+}
+
+// Cache implements backend.Cacher.
+func (d *Device) Cache() (c backend.CacheInfo) {
+	d.mem.mu.Lock()
+	defer d.mem.mu.Unlock()
+	c.Bytes = d.mem.cached()
+	c.Padding = int64(d.mem.live - d.mem.asked)
+	for _, l := range d.mem.slabs {
+		if l.live == 0 {
+			c.Largest = max(c.Largest, int64(l.block.Size))
+		}
+	}
+	return c
+}
+
+// Cached implements backend.Cacher.
+func (d *Device) Cached() int64 {
+	d.mem.mu.Lock()
+	defer d.mem.mu.Unlock()
+	return d.mem.cached()
+}
+
+// SetCache implements backend.Cacher. The default is one slab, for half a
+// minute.
+func (d *Device) SetCache(most int64, idle time.Duration) {
+	d.mem.mu.Lock()
+	defer d.mem.mu.Unlock()
+	d.mem.max, d.mem.idle = d.mem.defaults()
+	if most != 0 {
+		d.mem.max = max(most, 0)
+	}
+	if idle != 0 {
+		d.mem.idle = max(idle, 0)
+	}
+	d.mem.trim(d.mem.max)
+	d.mem.watch()
+}
+
+// Close implements backend.Device. It waits for all work.
+func (d *Device) Close() error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	// Of a lost device nothing is left to wait for.
+	_ = d.q.wait(context.Background(), d.q.newest())
+	d.leave()
+	d.closing.Lock()
+	defer d.closing.Unlock()
+	if d.closed {
+		return backend.ErrClosed
+	}
+	_ = d.q.wait(context.Background(), d.q.newest()) // queued since
+	d.closed = true
+	d.up.close()
+	d.down.close()
+	d.mem.close()
+	if err := d.port.Close(); err != nil {
+		return fmt.Errorf("closing the device: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package gpu_test
+
+import (
+	"testing"
+
+	"github.com/go-fuel/fuel"
+	"github.com/go-fuel/fuel/fueltest"
+	"github.com/go-fuel/fuel/internal/gpu"
+)
+
+// The memories that drivers have, and the limits.
+var memories = []softKind{
+	{name: "discrete", staging: true},
+	{name: "discrete non-coherent"},
+	{name: "bar", mapped: true, coherent: true, staging: true},
+	{name: "unified", mapped: true, coherent: true, cached: true, staging: true},
+	{name: "unified non-coherent", mapped: true, cached: true},
+}
+
+func TestConformance(t *testing.T) {
+	for _, kind := range memories {
+		for name, lim := range map[string]gpu.Limits{
+			"vulkan": {Align: 256, Atom: 64, FillUnit: 4, FillAlign: 16, Heap: 256 << 20, MaxBlock: 128 << 20, MaxAllocations: 4096},
+			"bytes":  {Align: 64, Atom: 1, FillUnit: 1, FillAlign: 1},
+		} {
+			t.Run(kind.name+"/"+name, func(t *testing.T) {
+				fueltest.TestDriver(t, func(t *testing.T) fuel.Device {
+					return register(t, newSoftPort(t, kind, lim), gpu.Config{})
+				})
+			})
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package fuel
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A Plan says what CopyFrom would do, before it does.
+type Plan struct {
+	Bytes  int      `json:"bytes"`  // that would be copied
+	Path   CopyPath `json:"path"`   // how
+	Staged int      `json:"staged"` // bytes that would go through host memory in between
+
+	// Staging is the bytes of that host memory: the most that are on their
+	// way in it at once. 0 where Staged is.
+	Staging int `json:"staging"`
+
+	// Private says that the destination would first get memory of its own,
+	// since others share what it has or it is read-only, and PrivateBytes how
+	// much. WouldFit tells whether there is room.
+	Private      bool `json:"private"`
+	PrivateBytes int  `json:"privateBytes"`
+
+	// Guarded says that reading the source may fault, as a mapped file does
+	// that is truncated, so that each read is guarded; a fault is ErrMapFault.
+	Guarded bool `json:"guarded"`
+
+	// Reason tells a person why it is so. Programs go by the other fields.
+	Reason string `json:"reason"`
+}
+
+// String returns the path, the bytes and the reason.
+func (p Plan) String() string {
+	if p.Path == PathNone {
+		return p.Path.String() + ": " + p.Reason
+	}
+	return fmt.Sprintf("%s of %s: %s", p.Path, byteCount(p.Bytes), p.Reason)
+}
+
+// PlanCopy tells how dst.CopyFrom(src) would go if it came now. It copies,
+// allocates and changes nothing, does not block, and either may be used
+// meanwhile. The errors are those of CopyFrom that can be known beforehand:
+// ErrClosed, ErrMismatch, ErrDeviceLost.
+//
+// What others do may change the answer until the copy runs: a Clone may share
+// dst or be closed, and a device whose queue is busy with dst stages what the
+// host would else write itself. CopyReport tells what happened.
+func PlanCopy(dst, src *Storage) (Plan, error) {
+	p, err := planCopy(dst, src)
+	return p, dst.fail("PlanCopy", err)
+}
+
+func planCopy(dst, src *Storage) (Plan, error) {
+	if err := dst.matches(src); err != nil {
+		return Plan{}, err
+	}
+	from, err := src.pin()
+	if err != nil {
+		return Plan{}, err
+	}
+	defer from.unpin()
+	to, err := dst.pin()
+	if err != nil {
+		return Plan{}, err
+	}
+	defer to.unpin()
+	if dst.size == 0 {
+		return Plan{Reason: "there are no bytes"}, nil
+	}
+	for _, r := range []*region{to, from} {
+		if err := r.mem.dev.usable(); err != nil {
+			return Plan{}, err
+		}
+	}
+	var why []string
+	p := Plan{Bytes: dst.size, Path: copyPath(to, from), Guarded: from.mem.buf.MayFault}
+	before := to.mem.buf // where the bytes go
+	pins := 1            // those of this function
+	if to == from {
+		pins++
+	}
+	if reason := to.shared(pins); reason != "" {
+		p.Private = true
+		p.PrivateBytes = dst.own.size + dst.own.skew(to)
+		before.Size = 0
+		why = append(why, fmt.Sprintf("the destination %s, so it first gets %s of its own", reason, byteCount(p.PrivateBytes)))
+		if dst.own == src.own {
+			p.Guarded = false // src moves there as well
+		}
+	}
+	there, here := to.mem.dev, from.mem.dev
+	mapped := "the source is a mapped file, which may be truncated"
+	stage := func(dev *device, size int, reason string) {
+		if size > 0 {
+			p.Staged, p.Staging = p.Bytes, size
+			reason = fmt.Sprintf("%s: %s, so %s go through %s of staging memory", dev.id, reason, byteCount(p.Bytes), byteCount(size))
+		}
+		why = append(why, reason)
+	}
+	switch p.Path {
+	case PathHost:
+		if p.Guarded {
+			why = append(why, mapped+", so each read of it is guarded")
+		}
+		why = append(why, "both are in host memory")
+	case PathDevice:
+		why = append(why, fmt.Sprintf("both are on %s, which copies itself", there.id))
+	case PathUpload:
+		if size, reason := there.be.Staging(before, false); size > 0 {
+			stage(there, size, reason)
+		} else {
+			why = append(why, fmt.Sprintf("the host writes the memory of %s itself", there.id))
+		}
+	case PathDownload:
+		if size, reason := here.be.Staging(from.mem.buf, true); size > 0 {
+			stage(here, size, reason)
+		} else {
+			why = append(why, fmt.Sprintf("the host reads the memory of %s itself", here.id))
+		}
+	case PathBounce:
+		p.Staged, p.Staging = p.Bytes, min(p.Bytes, bounceSize)
+		reason := fmt.Sprintf("%s and %s do not reach each other's memory", here.id, there.id)
+		if from.host() {
+			reason = mapped + ", and a driver must not read what may fault"
+		}
+		why = append(why, fmt.Sprintf("%s, so %s go through %s of host memory", reason, byteCount(p.Bytes), byteCount(p.Staging)))
+	}
+	p.Reason = strings.Join(why, "; ")
+	return p, nil
+}
+
+// shared says why the region's owner needs memory of its own before it writes,
+// or is "". pins readers are the caller's own.
+func (r *region) shared(pins int) string {
+	w := r.word.Load()
+	switch others := int(w&ownersMask) - 1; {
+	case r.mem.kind == MemoryMapped:
+		return "is a mapped file, which is never written"
+	case r.mem.ro.Load():
+		return "is memory that is not written"
+	case others > 0:
+		return fmt.Sprintf("is shared with %d more", others)
+	case w&parted != 0 && int(w&pinsMask/onePin) > pins:
+		return "may still be read by a clone that was closed"
+	}
+	return ""
+}
+
+// byteCount is n in the largest unit that it is a whole number of, or about so.
+func byteCount(n int) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	v, u := float64(n), 0
+	for u < len(units)-1 && v >= 1024 {
+		v /= 1024
+		u++
+	}
+	if u == 0 && n == 1 {
+		return "1 byte"
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + " " + units[u]
+}
