@@ -21,6 +21,13 @@ type CopyOptions struct {
 	// grow, never by two goroutines at once. It must not block.
 	Progress func(done, total int)
 
+	// Peer lets devices of one Kind copy to each other directly. It is off by
+	// default, since some machines then copy wrong bytes and report no error.
+	// The first such copy between two devices copies patterns and looks what
+	// arrives: where they cannot, or it is not what was sent, the bytes go
+	// through the host as without Peer, and the report says so.
+	Peer bool
+
 	// Report, if not nil, is filled in, also where the copy fails.
 	Report *CopyReport
 
@@ -40,7 +47,7 @@ type CopyReport struct {
 	Path     CopyPath      `json:"path"`           // how
 	Staged   int           `json:"staged"`         // bytes that went through host memory in between
 	Private  bool          `json:"private"`        // the destination had to be made private first
-	Note     string        `json:"note,omitempty"` // why To copied though it might have imported
+	Note     string        `json:"note,omitempty"` // why it went another way than Import or Peer asked for
 	Duration time.Duration `json:"duration"`
 }
 
@@ -57,9 +64,10 @@ const (
 	PathDevice            // within one device
 	PathBounce            // through host memory: between devices, and from a mapped file
 	PathImport            // the device uses host memory where it is
+	PathPeer              // from one device to another, directly
 )
 
-var pathNames = []string{"none", "host", "upload", "download", "device", "bounce", "import"}
+var pathNames = []string{"none", "host", "upload", "download", "device", "bounce", "import", "peer"}
 
 // String returns the name in lower case.
 func (p CopyPath) String() string { return name(p, pathNames, "path") }
@@ -166,9 +174,17 @@ func (s *Storage) copyRange(ctx context.Context, to int, src *Storage, from, n i
 	if opt != nil && opt.Progress != nil {
 		progress = func(done int) { opt.Progress(done, n) }
 	}
-	done, staged, err := copyBytes(ctx, dst, s.off+to, r, src.off+from, n, progress)
+	path, note := copyPath(dst, r), ""
+	if path == PathBounce && opt != nil && opt.Peer {
+		if err := reaches(dst.mem.dev, r.mem.dev); err != nil {
+			note = "not from device to device: " + err.Error()
+		} else {
+			path = PathPeer
+		}
+	}
+	done, staged, err := copyBytes(ctx, path, dst, s.off+to, r, src.off+from, n, progress)
 	if opt != nil && opt.Report != nil {
-		*opt.Report = CopyReport{Bytes: done, Path: copyPath(dst, r), Staged: staged, Private: dst != before, Duration: time.Since(began)}
+		*opt.Report = CopyReport{Bytes: done, Path: path, Staged: staged, Private: dst != before, Note: note, Duration: time.Since(began)}
 	}
 	if err != nil {
 		return stopped{done, err}
@@ -217,7 +233,12 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 			return t, opError("To", dev, s.size, err)
 		}
 		if opt.Report != nil {
-			defer func() { opt.Report.Note = note }()
+			defer func() {
+				if more := opt.Report.Note; more != "" {
+					note += "; " + more
+				}
+				opt.Report.Note = note
+			}()
 		}
 	}
 	r, err := allocRegion(d, s.size, false, 0, loadRegion(&s.own.r).mem.wishes)

@@ -30,6 +30,7 @@ var (
 	// plugins are import paths, empty while there is none.
 	plugins = [backend.NumKinds]string{
 		CPU:    "github.com/go-fuel/fuel",
+		CUDA:   "github.com/go-fuel/fuel/plugins/cuda",
 		Vulkan: "github.com/go-fuel/fuel/plugins/vulkan",
 	}
 )

@@ -42,7 +42,7 @@ func ExampleProbe() {
 	}
 	// Output:
 	// cpu available
-	// cuda: not linked: this version of fuel has no plugin for it
+	// cuda: not linked: not linked: add import _ "github.com/go-fuel/fuel/plugins/cuda" to the program
 	// vulkan: not linked: not linked: add import _ "github.com/go-fuel/fuel/plugins/vulkan" to the program
 	// metal: not linked: this version of fuel has no plugin for it
 }

@@ -2,6 +2,7 @@ package fuel
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -162,7 +163,7 @@ func (o *owner) copyOf(ctx context.Context, old *region, discard bool, progress 
 		return fresh, err
 	}
 	if !discard {
-		_, _, err = copyBytes(ctx, fresh, o.off, old, o.off, o.size, progress)
+		_, _, err = copyBytes(ctx, copyPath(fresh, old), fresh, o.off, old, o.off, o.size, progress)
 		if err != nil {
 			fresh.dropOwner()
 			return nil, stopped{0, err} // the operation itself has not begun
@@ -187,10 +188,10 @@ func (o *owner) skew(old *region) int {
 }
 
 // copyBytes copies n bytes between regions, in owner coordinates of each, by
-// the best way there is, and returns the bytes done, and how many of them went
-// through host memory in between. The caller has counted itself in on both, and
-// dst may be written.
-func copyBytes(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (done, staged int, err error) {
+// the path that the caller chose, and returns the bytes done, and how many of
+// them went through host memory in between. The caller has counted itself in on
+// both, and dst may be written.
+func copyBytes(ctx context.Context, path CopyPath, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (done, staged int, err error) {
 	if n == 0 {
 		return 0, 0, nil
 	}
@@ -200,7 +201,7 @@ func copyBytes(ctx context.Context, dst *region, dstOff int, src *region, srcOff
 	if err := dst.settle(true); err != nil {
 		return 0, 0, err
 	}
-	switch copyPath(dst, src) {
+	switch path {
 	case PathHost:
 		done, err = copyHost(ctx, dst, dstOff, src, srcOff, n, progress)
 	case PathDownload:
@@ -221,11 +222,34 @@ func copyBytes(ctx context.Context, dst *region, dstOff int, src *region, srcOff
 		}, progress)
 	case PathDevice:
 		done, err = copyDevice(ctx, dst, dstOff, src, srcOff, n, progress)
+	case PathPeer:
+		done, err = copyPeer(ctx, dst, dstOff, src, srcOff, n, progress)
 	default:
 		done, err = bounce(ctx, dst, dstOff, src, srcOff, n, progress)
 		staged = done
 	}
 	return done, staged, err
+}
+
+// reaches is nil where bytes get from one device to another directly.
+func reaches(dst, src *device) error {
+	p, ok := dst.be.(backend.Peer)
+	if !ok || dst.id.Kind != src.id.Kind {
+		return fmt.Errorf("%s has no direct way from %s", dst.id, src.id)
+	}
+	return dst.noted(p.Reaches(src.be), 0)
+}
+
+func copyPeer(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (int, error) {
+	return steps(ctx, n, func(off, end int) error {
+		for _, d := range []*device{dst.mem.dev, src.mem.dev} {
+			if err := d.usable(); err != nil {
+				return err
+			}
+		}
+		err := dst.mem.dev.be.(backend.Peer).CopyPeer(dst.mem.buf, dstOff-dst.origin+off, src.mem.dev.be, src.mem.buf, srcOff-src.origin+off, end-off)
+		return dst.mem.dev.noted(err, end-off)
+	}, progress)
 }
 
 // copyHost copies within host memory, where the ranges may be parts of one.

@@ -280,7 +280,7 @@ func TestEnumerationsRoundTripAsText(t *testing.T) {
 	roundTrip(t, CPU, CUDA, Vulkan, Metal)
 	roundTrip(t, NotLinked, Unavailable, Probing, Available)
 	roundTrip(t, MemoryHeap, MemoryAnonymous, MemoryMapped, MemoryWrapped, MemoryDevice, MemoryShared, MemoryImported)
-	roundTrip(t, PathNone, PathHost, PathUpload, PathDownload, PathDevice, PathBounce, PathImport)
+	roundTrip(t, PathNone, PathHost, PathUpload, PathDownload, PathDevice, PathBounce, PathImport, PathPeer)
 }
 
 func roundTrip[T interface {

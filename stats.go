@@ -1,6 +1,10 @@
 package fuel
 
-import "context"
+import (
+	"context"
+
+	"github.com/go-fuel/fuel/internal/backend"
+)
 
 // Stats counts the memory that live Storages of this process have on one
 // device. Memory that several share counts once.
@@ -29,6 +33,11 @@ type Stats struct {
 
 	Cached        int64 `json:"cached"`        // bytes of freed memory that are kept for reuse
 	LargestCached int64 `json:"largestCached"` // bytes of the largest block of it
+
+	// PageableStaging says that the system refused page-locked memory for
+	// transfers to and from the device: they go through ordinary memory, and
+	// take longer.
+	PageableStaging bool `json:"pageableStaging"`
 }
 
 // MemStats returns the figures of a device, opening it where it was not used
@@ -40,7 +49,10 @@ func MemStats(dev Device) (Stats, error) {
 		return Stats{}, opError("MemStats", dev, 0, err)
 	}
 	c := d.cache()
+	stager, ok := d.be.(backend.Stager)
 	return Stats{
+		PageableStaging: ok && stager.Pageable(),
+
 		InUse: d.bytes.Load(), Peak: d.peak.Load(), Regions: d.regions.Load(),
 		Leaks: d.leaks.Load(), Leaked: d.leaked.Load(), PrivateCopies: d.copies.Load(),
 		Allocated: d.quota.used.Load(), Limit: d.quota.most(), Padding: c.Padding, Cached: c.Bytes, LargestCached: c.Largest,

@@ -13,7 +13,16 @@ type CPUMemory struct {
 }
 
 // CUDAMemory is a Storage's memory on a CUDA device, as its driver API names
-// things. The context is the device's primary one.
+// things. The context is the device's primary one; make it current on a locked
+// thread (runtime.LockOSThread), and put back what was.
+//
+// Work of the caller's own on Stream comes after all of fuel's that was queued
+// before, and before what fuel queues later. Work on another stream must wait for
+// an event on Stream, and be waited for with Queue.WaitExternal. Where the
+// device is unified (DeviceInfo) fuel also reads and writes directly, which no
+// stream orders: there work on Stream, too, is made known by Queue.WaitExternal
+// of an event behind it. No other work may use Stream while it is captured into a
+// graph, so do not capture it.
 type CUDAMemory struct {
 	Pointer uint64  // CUdeviceptr of the first byte
 	Context uintptr // CUcontext
@@ -144,7 +153,7 @@ func matchDevice[R any](s *Storage, r *region, v Visitor[R]) (R, error) {
 	at := uint64(s.off - r.origin)
 	switch r.mem.dev.id.Kind {
 	case CUDA:
-		return v.VisitCUDA(CUDAMemory{Pointer: h.Buffer + at, Context: uintptr(h.Device), Stream: uintptr(h.Queue), Bytes: s.size})
+		return v.VisitCUDA(CUDAMemory{Pointer: h.Buffer + h.Offset + at, Context: uintptr(h.Device), Stream: uintptr(h.Queue), Bytes: s.size})
 	case Vulkan:
 		return v.VisitVulkan(VulkanMemory{Buffer: h.Buffer, Offset: h.Offset + at, Device: uintptr(h.Device), Queue: uintptr(h.Queue), Family: h.Family, Bytes: s.size,
 			Instance: uintptr(h.Instance), PhysicalDevice: uintptr(h.Physical), Lock: h.Lock})

@@ -390,3 +390,19 @@ func TestUnknownEventIsRefused(t *testing.T) {
 		t.Error("work waits for an event that there is not")
 	}
 }
+
+// A wish for a direct copy that comes to nothing is told, and where there is
+// none to tell of nothing is.
+func TestRefusedPeerCopyIsNeverSilent(t *testing.T) {
+	f := Register(t, fuel.CUDA, FakeOptions{Devices: 2})
+	s := bytesOn(t, f.Device(0), 10, 1)
+	var report fuel.CopyReport
+	for dev, path := range map[fuel.Device]fuel.CopyPath{f.Device(1): fuel.PathBounce, {}: fuel.PathDownload} {
+		c := must[*fuel.Storage](t)(s.To(t.Context(), dev, &fuel.CopyOptions{Peer: true, Report: &report}))
+		if report.Path != path || (report.Note != "") != (path == fuel.PathBounce) {
+			t.Errorf("%+v", report)
+		}
+		c.Close()
+	}
+	s.Close()
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-fuel/fuel"
 	"github.com/go-fuel/fuel/fueltest"
+	"github.com/go-fuel/fuel/internal/backend"
 	"github.com/go-fuel/fuel/internal/require"
 	"github.com/go-fuel/fuel/safetensors"
 )
@@ -38,6 +39,7 @@ func requireTable(t *testing.T, got string, want ...string) {
 
 func TestPlainFuelHasARowForEachKind(t *testing.T) {
 	temp := useTempDir(t, t.TempDir())
+	t.Cleanup(backend.Replace(backend.CUDA, nil)) // whatever this machine has
 	fueltest.Register(t, kindOfFake, fueltest.FakeOptions{Devices: 2})
 	fueltest.Register(t, fuel.Metal, fueltest.FakeOptions{ProbeError: "no library\nand no hardware"})
 	size := len(checkpoint)
@@ -203,6 +205,7 @@ func TestFailureLaterThanTheFirstPassIsNotLost(t *testing.T) {
 }
 
 func TestMissingDeviceIsNeverAnotherOne(t *testing.T) {
+	t.Cleanup(backend.Replace(backend.CUDA, nil))
 	fueltest.Register(t, kindOfFake, fueltest.FakeOptions{})
 	for _, test := range []struct{ device, want string }{
 		{"cuda", "device cuda:0 is not available: "},

@@ -212,6 +212,24 @@ type Cacher interface {
 	SetCache(max int64, idle time.Duration)
 }
 
+// A Stager is a Device that copies from and to the host through page-locked
+// memory of its own. Pageable reports whether the system refused some of it, so
+// that ordinary memory does, and transfers take longer.
+type Stager interface {
+	Pageable() bool
+}
+
+// A Peer is a Device that may get bytes from another one of its driver directly.
+type Peer interface {
+	// Reaches is nil where it may: the first call for a Device has looked
+	// whether what is sent arrives. Else the error says why not.
+	Reaches(from Device) error
+
+	// CopyPeer copies n bytes from a Buffer of from, for which Reaches is nil,
+	// after the work on both, and returns when they are there.
+	CopyPeer(dst Buffer, dstOff int, from Device, src Buffer, srcOff, n int) error
+}
+
 // CacheInfo counts memory that a Cacher keeps.
 type CacheInfo struct {
 	Bytes   int64 // of freed memory

@@ -67,7 +67,8 @@ func (d *Device) enter() error {
 func (d *Device) leave() { d.closing.RUnlock() }
 
 // Memory tells the device's memory. Where the driver does not tell what is
-// free, it is what this Device has not handed out: others are not in it.
+// free, it is what this Device does not hold: others are not in it. What Cache
+// tells of comes on top of it.
 func (d *Device) Memory() backend.MemInfo {
 	if d.enter() != nil {
 		return backend.MemInfo{Total: backend.Unknown, Free: backend.Unknown}
@@ -76,12 +77,12 @@ func (d *Device) Memory() backend.MemInfo {
 	info := d.port.Memory()
 	d.mem.mu.Lock()
 	defer d.mem.mu.Unlock()
-	inside := int64(d.mem.held - d.mem.live)
+	cached := d.mem.cached()
 	switch {
 	case info.Free >= 0:
-		info.Free += inside
+		info.Free += int64(d.mem.held-d.mem.live) - cached
 	case info.Total >= 0:
-		info.Free = info.Total - int64(d.mem.live)
+		info.Free = info.Total - int64(d.mem.live) - cached
 	}
 	if info.Total >= 0 {
 		info.Free = max(min(info.Free, info.Total), backend.Unknown)
@@ -365,6 +366,12 @@ func (d *Device) Handles(b backend.Buffer) backend.Handles {
 		h.Address += uint64(s.off)
 	}
 	return h
+}
+
+// Pageable implements backend.Stager.
+func (d *Device) Pageable() bool {
+	p, ok := d.port.(Pager)
+	return ok && p.Pageable()
 }
 
 // Trim implements backend.Cacher. Memory that work still uses is not waited

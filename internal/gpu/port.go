@@ -57,6 +57,18 @@ type Port interface {
 	Close() error
 }
 
+// A Pager is a Port that tells whether it had to give ordinary memory for
+// staging where it would give page-locked memory.
+type Pager interface {
+	Pageable() bool
+}
+
+// A PeerPort is a Port whose device may get bytes from another one's memory.
+// Reaches is backend.Peer's; where it is nil, an OpPeer may follow.
+type PeerPort interface {
+	Reaches(from Port) error
+}
+
 // Use says what a Block is for.
 type Use uint8
 
@@ -97,6 +109,9 @@ const (
 
 	// OpWait makes all later work wait for External.
 	OpWait
+
+	// OpPeer is OpCopy where Src is a Block of From, on which no work is.
+	OpPeer
 )
 
 // An Op is one piece of work for the device.
@@ -107,6 +122,7 @@ type Op struct {
 	N              int // bytes, more than 0 and at most MaxOp
 	Word           uint32
 	External       backend.External
+	From           Port
 }
 
 // MaxOp is the most bytes that one Op is for: long ones trip the watchdogs of

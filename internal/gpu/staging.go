@@ -65,11 +65,11 @@ func (s *staging) size() int {
 func (s *staging) room(n int) (off, length int, err error) {
 	s.at += -s.at & (max(s.d.lim.Atom, minAlign) - 1) // no two share an atom
 	if s.at >= s.half || n > s.half-s.at && n <= s.half {
-		s.turn ^= 1
-		s.at = 0
-		if err := s.d.q.wait(context.Background(), s.busy[s.turn]); err != nil {
-			return 0, 0, err
+		other := s.turn ^ 1
+		if err := s.d.q.wait(context.Background(), s.busy[other]); err != nil {
+			return 0, 0, err // it may still be in use
 		}
+		s.turn, s.at = other, 0
 	}
 	length = min(n, s.half-s.at)
 	off = s.turn*s.half + s.at
