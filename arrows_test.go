@@ -25,6 +25,7 @@ var allowed = map[string][]string{
 	"internal/dl":       {purego, "golang.org/x/sys/"},
 	"internal/gpu":      {module + "/internal/backend", module + "/cpu"},
 	"plugins/cuda":      {module, module + "/cpu", module + "/internal/backend", module + "/internal/dl", module + "/internal/gpu"},
+	"plugins/metal":     {module, module + "/internal/backend", module + "/internal/dl", module + "/internal/gpu"},
 	"plugins/vulkan":    {module, module + "/internal/backend", module + "/internal/dl", module + "/internal/gpu"},
 	"internal/guard":    {module + "/internal/require", "golang.org/x/sys/"},
 	"internal/impl":     {},

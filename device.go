@@ -32,6 +32,7 @@ var (
 		CPU:    "github.com/go-fuel/fuel",
 		CUDA:   "github.com/go-fuel/fuel/plugins/cuda",
 		Vulkan: "github.com/go-fuel/fuel/plugins/vulkan",
+		Metal:  "github.com/go-fuel/fuel/plugins/metal",
 	}
 )
 

@@ -44,7 +44,7 @@ func ExampleProbe() {
 	// cpu available
 	// cuda: not linked: not linked: add import _ "github.com/go-fuel/fuel/plugins/cuda" to the program
 	// vulkan: not linked: not linked: add import _ "github.com/go-fuel/fuel/plugins/vulkan" to the program
-	// metal: not linked: this version of fuel has no plugin for it
+	// metal: not linked: not linked: add import _ "github.com/go-fuel/fuel/plugins/metal" to the program
 }
 
 func ExampleMap() {

@@ -58,6 +58,15 @@ type VulkanMemory struct {
 }
 
 // MetalMemory is a Storage's memory on a Metal device.
+//
+// Buffer is one that others are in, too: use Bytes bytes from Offset on. Offset is a
+// multiple of 256 where the Storage is a whole allocation. The objects are fuel's:
+// retain what is kept for longer than the visit.
+//
+// Work of the caller's own on Queue comes after all of fuel's that was queued
+// before, and sees what that wrote: Metal tracks hazards of these buffers. What it
+// writes itself fuel's later work and fuel's direct reads see after
+// Queue.WaitExternal of an MTLSharedEvent that the work signals.
 type MetalMemory struct {
 	Buffer uintptr // MTLBuffer
 	Offset uint64  // of the first byte in Buffer

@@ -45,6 +45,7 @@ type Config struct {
 // New returns a Device over p, which it closes.
 func New(p Port, lim Limits, c Config) *Device {
 	lim.Align = max(lim.Align, minAlign)
+	lim.CopyUnit = max(lim.CopyUnit, 1)
 	d := &Device{port: p, lim: lim, forced: c.Staged, q: newQueue(p)}
 	d.mem = newMemory(p, lim, d.q.passed)
 	d.up = staging{d: d, use: Upload}
@@ -111,7 +112,7 @@ func (d *Device) Alloc(n int, zero bool) (backend.Buffer, error) {
 	}
 	b := backend.Buffer{Handle: handle, Size: n}
 	if zero {
-		if _, err := d.fill(s, 0, n, []byte{0}); err != nil {
+		if _, err := d.fill(s, 0, n, d.whole(b, 0, n), []byte{0}); err != nil {
 			d.mem.free(b, 0)
 			return backend.Buffer{}, d.q.note(err)
 		}
@@ -211,18 +212,27 @@ func (d *Device) Copy(dst backend.Buffer, dstOff int, src backend.Buffer, srcOff
 	}
 	defer d.leave()
 	to, from := d.mem.span(dst), d.mem.span(src)
-	if to == from && dstOff < srcOff+n && srcOff < dstOff+n {
-		p, err := d.move(to, dstOff, srcOff, n)
-		return p, d.q.note(err)
+	whole := d.whole(dst, dstOff, n)
+	var p backend.Point
+	var err error
+	switch {
+	case d.odd(dstOff | srcOff | whole):
+		p, err = d.copyOdd(to, dstOff, from, srcOff, n, whole)
+	case to == from && dstOff < srcOff+n && srcOff < dstOff+n:
+		p, err = d.move(to, dstOff, srcOff, whole)
+	default:
+		p, err = d.copyUnits(to, dstOff, from, srcOff, whole)
 	}
-	var last backend.Point
+	return p, d.q.note(err)
+}
+
+// copyUnits queues a copy as the device does it, of ranges that do not overlap.
+func (d *Device) copyUnits(to *span, dstOff int, from *span, srcOff, n int) (last backend.Point, err error) {
 	for off := 0; off < n; off += MaxOp {
 		k := min(MaxOp, n-off)
-		p, err := d.work([]Op{copyOp(to, dstOff+off, from, srcOff+off, k)}, to, from)
-		if err != nil {
+		if last, err = d.work([]Op{copyOp(to, dstOff+off, from, srcOff+off, k)}, to, from); err != nil {
 			return 0, err
 		}
-		last = p
 	}
 	return last, nil
 }
@@ -280,12 +290,25 @@ func (d *Device) Upload(dst backend.Buffer, off int, src []byte) (p backend.Poin
 	if err := d.q.lost.Load(); err != nil {
 		return 0, false, *err
 	}
-	to := d.mem.span(dst)
-	if b := d.host(to, off, len(src), false); b != nil {
+	return d.upload(d.mem.span(dst), off, src, d.whole(dst, off, len(src)))
+}
+
+// upload is Upload; whole is the length of src, or more where the last unit may
+// be overwritten.
+func (d *Device) upload(to *span, off int, src []byte, whole int) (p backend.Point, staged bool, err error) {
+	b := d.host(to, off, len(src), false)
+	if b == nil && d.odd(off|whole) && d.unreached(to.slab.block, false) == "" {
+		if err := d.settle(to); err != nil {
+			return 0, false, err
+		}
+		// Others may have queued work on other ranges meanwhile.
+		b = to.slab.block.Host[to.off+off:][:len(src)]
+	}
+	if b != nil {
 		copyHost(b, src)
 		return d.lastUse(to), false, nil
 	}
-	p, err = d.up.upload(to, off, src)
+	p, err = d.up.upload(to, off, src, whole)
 	return p, true, d.q.note(err)
 }
 
@@ -298,12 +321,15 @@ func (d *Device) Download(dst []byte, src backend.Buffer, off int) (staged bool,
 	if err := d.q.lost.Load(); err != nil {
 		return false, *err
 	}
-	from := d.mem.span(src)
+	return d.download(dst, d.mem.span(src), off)
+}
+
+func (d *Device) download(dst []byte, from *span, off int) (staged bool, err error) {
 	b := d.host(from, off, len(dst), true)
 	if b == nil && d.unreached(from.slab.block, true) == "" {
 		// Reading where it is costs less than a copy to staging, even after a
 		// wait.
-		if err := d.q.wait(context.Background(), max(d.lastUse(from), backend.Point(d.external.Load()))); err != nil {
+		if err := d.settle(from); err != nil {
 			return false, err
 		}
 		b = d.host(from, off, len(dst), true)

@@ -21,8 +21,12 @@ func TestConformance(t *testing.T) {
 	for _, kind := range memories {
 		for name, lim := range map[string]gpu.Limits{
 			"vulkan": {Align: 256, Atom: 64, FillUnit: 4, FillAlign: 16, Heap: 256 << 20, MaxBlock: 128 << 20, MaxAllocations: 4096},
+			"metal":  {Align: 256, Atom: 64, CopyUnit: 4, FillUnit: 4, FillAlign: 4, FillByte: true, Heap: 256 << 20, MaxBlock: 128 << 20},
 			"bytes":  {Align: 64, Atom: 1, FillUnit: 1, FillAlign: 1},
 		} {
+			if name == "metal" && kind.name != "discrete" && kind.name != "unified" {
+				continue // Metal has no such memory; units_test.go has them all
+			}
 			t.Run(kind.name+"/"+name, func(t *testing.T) {
 				fueltest.TestDriver(t, func(t *testing.T) fuel.Device {
 					return register(t, newSoftPort(t, kind, lim), gpu.Config{})

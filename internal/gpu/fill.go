@@ -17,11 +17,12 @@ func (d *Device) Fill(b backend.Buffer, off, n int, pattern []byte) (backend.Poi
 	if err := d.q.lost.Load(); err != nil {
 		return 0, *err
 	}
-	p, err := d.fill(d.mem.span(b), off, n, pattern)
+	p, err := d.fill(d.mem.span(b), off, n, d.whole(b, off, n), pattern)
 	return p, d.q.note(err)
 }
 
-func (d *Device) fill(s *span, off, n int, pattern []byte) (backend.Point, error) {
+// fill is Fill; whole is n, or more where the last unit may be overwritten.
+func (d *Device) fill(s *span, off, n, whole int, pattern []byte) (backend.Point, error) {
 	if b := d.host(s, off, n, false); b != nil {
 		if len(bytes.Trim(pattern, "\x00")) == 0 {
 			cpu.Zero(b)
@@ -30,6 +31,15 @@ func (d *Device) fill(s *span, off, n int, pattern []byte) (backend.Point, error
 		}
 		return d.lastUse(s), nil
 	}
+	if d.odd(off | whole) {
+		return d.fillOdd(s, off, n, whole, pattern)
+	}
+	return d.fillUnits(s, off, whole, pattern)
+}
+
+// fillUnits queues a fill as the device does it. The length need not be a
+// multiple of the pattern's.
+func (d *Device) fillUnits(s *span, off, n int, pattern []byte) (backend.Point, error) {
 	f := d.plan(s.off+off, n, pattern)
 	if f.seed > 0 {
 		return d.up.seeded(s, off, n, pattern, f)
@@ -62,7 +72,7 @@ const seedSize = 64 << 10
 // plan tells how n bytes at off of a Block are filled.
 func (d *Device) plan(off, n int, pattern []byte) filling {
 	word, ok := wordOf(pattern)
-	if d.lim.FillUnit == 1 && word != word&0xFF*0x01010101 {
+	if (d.lim.FillUnit == 1 || d.lim.FillByte) && word != word&0xFF*0x01010101 {
 		ok = false
 	}
 	unit, align := d.lim.FillUnit, d.lim.FillAlign

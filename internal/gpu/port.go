@@ -99,12 +99,13 @@ type Block struct {
 type OpKind uint8
 
 const (
-	// OpCopy copies N bytes of Src from SrcOff on to Dst from DstOff on. The
-	// ranges do not overlap.
+	// OpCopy copies N bytes of Src from SrcOff on to Dst from DstOff on, as
+	// Limits.CopyUnit allows. The ranges do not overlap.
 	OpCopy OpKind = iota
 
 	// OpFill repeats Word, little end first, over N bytes of Dst from DstOff
-	// on, as Limits.FillUnit and FillAlign allow.
+	// on, as Limits.FillUnit, FillAlign and
+	// FillByte allow.
 	OpFill
 
 	// OpWait makes all later work wait for External.
@@ -138,8 +139,10 @@ type Limits struct {
 	Shared         bool // staging is in that memory, too
 	Align          int  // alignment in bytes of a Buffer within a Block, a power of two, at least 64
 	Atom           int  // unit of Flush and Invalidate, a power of two; 1 where all memory is coherent
+	CopyUnit       int  // 4 where offsets and length of a copy are multiples of it; 0 or 1 where any will do
 	FillUnit       int  // 4 where offset and length of a fill are multiples of it; 1 where any will do, and all four bytes of Word are the same
 	FillAlign      int  // of the first byte of a fill, a power of two, at least FillUnit
+	FillByte       bool // all four bytes of Word are the same whatever FillUnit is
 }
 
 // forStaging is what Storages leave of the heap, so that on a full device what

@@ -174,11 +174,14 @@ func (p *softPort) Submit(at backend.Point, ops []gpu.Op) error {
 			if d == s && op.DstOff < op.SrcOff+op.N && op.SrcOff < op.DstOff+op.N {
 				p.wrong("a copy of %d bytes from %d to %d overlaps", op.N, op.SrcOff, op.DstOff)
 			}
+			if u := p.lim.CopyUnit; u > 1 && (op.DstOff|op.SrcOff|op.N)%u != 0 {
+				p.wrong("a copy of %d bytes from %d to %d, and the unit is %d", op.N, op.SrcOff, op.DstOff, u)
+			}
 			used = append(used, d, s)
 			do = append(do, func() { copy(d.dev[op.DstOff:][:op.N], s.dev[op.SrcOff:][:op.N]) })
 		case gpu.OpFill:
 			d := p.find(op.Dst, op.DstOff, op.N)
-			if op.DstOff%p.lim.FillAlign != 0 || op.N%p.lim.FillUnit != 0 || p.lim.FillUnit == 1 && op.Word != op.Word&0xFF*0x01010101 {
+			if op.DstOff%p.lim.FillAlign != 0 || op.N%p.lim.FillUnit != 0 || (p.lim.FillUnit == 1 || p.lim.FillByte) && op.Word != op.Word&0xFF*0x01010101 {
 				p.wrong("a fill of %d bytes at %d with %#x", op.N, op.DstOff, op.Word)
 			}
 			used = append(used, d)

@@ -113,18 +113,37 @@ func (s *staging) queue(to *span, ops ...Op) (last backend.Point, err error) {
 	return last, nil
 }
 
-func (s *staging) upload(to *span, off int, src []byte) (last backend.Point, err error) {
+// upload copies src to a range; whole is its length, or more where the last
+// unit may be overwritten.
+func (s *staging) upload(to *span, off int, src []byte, whole int) (last backend.Point, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.ready(); err != nil {
 		return 0, err
 	}
-	for len(src) > 0 {
-		at, n, err := s.room(len(src))
+	unit := s.d.lim.CopyUnit
+	head := off & (unit - 1) // bytes of the first unit that stay
+	keep := s.d.odd(off + whole)
+	off -= head
+	left := head + whole
+	left += -left & (unit - 1)
+	for left > 0 {
+		at, n, err := s.room(left)
 		if err != nil {
 			return 0, err
 		}
-		cpu.Copy(s.block.Host[at:][:n], src[:n])
+		b := s.block.Host[at:][:n]
+		if head > 0 {
+			if err := s.d.down.download(b[:unit], to, off); err != nil {
+				return 0, err
+			}
+		}
+		if keep && n == left {
+			if err := s.d.down.download(b[n-unit:], to, off+n-unit); err != nil {
+				return 0, err
+			}
+		}
+		k := copyMost(b[head:], src)
 		if err := s.send(at, n); err != nil {
 			return 0, err
 		}
@@ -132,9 +151,16 @@ func (s *staging) upload(to *span, off int, src []byte) (last backend.Point, err
 		if err != nil {
 			return 0, err
 		}
-		src, off = src[n:], off+n
+		src, off, left, head = src[k:], off+n, left-n, 0
 	}
 	return last, nil
+}
+
+// copyMost copies what fits and returns the number of bytes.
+func copyMost(dst, src []byte) int {
+	n := min(len(dst), len(src))
+	cpu.Copy(dst[:n], src[:n])
+	return n
 }
 
 // move is an overlapping copy for a device that has no other memory to spare.
@@ -216,12 +242,17 @@ func (s *staging) download(dst []byte, from *span, off int) error {
 	if err := s.ready(); err != nil {
 		return err
 	}
+	unit := s.d.lim.CopyUnit
+	head := off & (unit - 1) // bytes that are not asked for
+	off -= head
+	whole := head + len(dst)
+	whole += -whole & (unit - 1)
 	type piece struct {
 		at, n int
 		p     backend.Point
 	}
 	take := func(done int) (x piece, err error) {
-		if x.at, x.n, err = s.room(len(dst) - done); err != nil {
+		if x.at, x.n, err = s.room(whole - done); err != nil {
 			return x, err
 		}
 		x.p, err = s.queue(from, Op{Kind: OpCopy, Dst: s.block, DstOff: x.at, Src: from.slab.block, SrcOff: from.off + off + done, N: x.n})
@@ -234,7 +265,7 @@ func (s *staging) download(dst []byte, from *span, off int) error {
 		}
 		x := next
 		var later error
-		if ahead := done + x.n; ahead < len(dst) {
+		if ahead := done + x.n; ahead < whole {
 			next, later = take(ahead)
 		}
 		if err := s.d.q.wait(context.Background(), x.p); err != nil {
@@ -246,8 +277,9 @@ func (s *staging) download(dst []byte, from *span, off int) error {
 				return err
 			}
 		}
-		cpu.Copy(dst[done:][:x.n], s.block.Host[x.at:][:x.n])
-		if done += x.n; done == len(dst) {
+		dst = dst[copyMost(dst, s.block.Host[x.at:][head:x.n]):]
+		head = 0
+		if done += x.n; done == whole {
 			return nil
 		}
 		err = later
