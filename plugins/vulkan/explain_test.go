@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -201,7 +202,9 @@ func TestCommandNeverFailsWithoutADriver(t *testing.T) {
 	use(t, testDriver(gpu.Config{}))
 	goTool := require.Command(t, "go")
 	exe := filepath.Join(t.TempDir(), "fuel.exe")
-	if out, err := exec.Command(goTool, "build", "-o", exe, "../../cmd/fuel").CombinedOutput(); err != nil {
+	build := exec.Command(goTool, "build", "-o", exe, "../../cmd/fuel")
+	build.Env = append(os.Environ(), "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for name, c := range map[string]struct{ env, want string }{
