@@ -46,6 +46,7 @@ type Config struct {
 func New(p Port, lim Limits, c Config) *Device {
 	lim.Align = max(lim.Align, minAlign)
 	lim.CopyUnit = max(lim.CopyUnit, 1)
+	lim.MaxBlock &^= lim.Align - 1
 	d := &Device{port: p, lim: lim, forced: c.Staged, q: newQueue(p)}
 	d.mem = newMemory(p, lim, d.q.passed)
 	d.up = staging{d: d, use: Upload}
@@ -86,7 +87,7 @@ func (d *Device) Memory() backend.MemInfo {
 		info.Free = info.Total - int64(d.mem.live) - cached
 	}
 	if info.Total >= 0 {
-		info.Free = max(min(info.Free, info.Total), backend.Unknown)
+		info.Free = max(min(info.Free, info.Total), 0)
 	}
 	return info
 }
@@ -158,9 +159,10 @@ func (d *Device) unreached(b Block, read bool) string {
 	return ""
 }
 
-// idle reports whether no work is on the way to s.
+// idle reports whether no work is on the way to s. Of a lost device that is not
+// so: what is there nobody knows.
 func (d *Device) idle(s *span) bool {
-	return d.q.passed(max(d.lastUse(s), backend.Point(d.external.Load())))
+	return d.q.passed(max(d.lastUse(s), backend.Point(d.external.Load()))) && d.q.lost.Load() == nil
 }
 
 // Staging implements backend.Device. An Upload does not wait for work that is
@@ -228,11 +230,12 @@ func (d *Device) Copy(dst backend.Buffer, dstOff int, src backend.Buffer, srcOff
 
 // copyUnits queues a copy as the device does it, of ranges that do not overlap.
 func (d *Device) copyUnits(to *span, dstOff int, from *span, srcOff, n int) (last backend.Point, err error) {
-	for off := 0; off < n; off += MaxOp {
+	for off := 0; off < n; {
 		k := min(MaxOp, n-off)
 		if last, err = d.work([]Op{copyOp(to, dstOff+off, from, srcOff+off, k)}, to, from); err != nil {
 			return 0, err
 		}
+		off += k
 	}
 	return last, nil
 }
@@ -385,6 +388,10 @@ func (d *Device) WaitExternal(x backend.External) (backend.Point, error) {
 
 // Handles implements backend.Device.
 func (d *Device) Handles(b backend.Buffer) backend.Handles {
+	if d.enter() != nil {
+		return backend.Handles{}
+	}
+	defer d.leave()
 	s := d.mem.span(b)
 	h := d.port.Handles(s.slab.block)
 	h.Offset += uint64(s.off)
@@ -447,6 +454,10 @@ func (d *Device) SetCache(most int64, idle time.Duration) {
 		d.mem.idle = max(idle, 0)
 	}
 	d.mem.trim(d.mem.max)
+	if t := d.mem.timer; t != nil {
+		t.Stop()
+		d.mem.timer = nil
+	}
 	d.mem.watch()
 }
 
@@ -455,15 +466,14 @@ func (d *Device) Close() error {
 	if err := d.enter(); err != nil {
 		return err
 	}
-	// Of a lost device nothing is left to wait for.
-	_ = d.q.wait(context.Background(), d.q.newest())
+	d.q.settle(d.q.newest())
 	d.leave()
 	d.closing.Lock()
 	defer d.closing.Unlock()
 	if d.closed {
 		return backend.ErrClosed
 	}
-	_ = d.q.wait(context.Background(), d.q.newest()) // queued since
+	d.q.settle(d.q.newest()) // queued since
 	d.closed = true
 	d.up.close()
 	d.down.close()

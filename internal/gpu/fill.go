@@ -45,13 +45,14 @@ func (d *Device) fillUnits(s *span, off, n int, pattern []byte) (backend.Point, 
 		return d.up.seeded(s, off, n, pattern, f)
 	}
 	var last backend.Point
-	for at := 0; at < n; at += MaxOp {
-		op := Op{Kind: OpFill, Dst: s.slab.block, DstOff: s.off + off + at, N: min(MaxOp, n-at), Word: f.word}
-		p, err := d.work([]Op{op}, s)
+	for at := 0; at < n; {
+		k := min(MaxOp, n-at)
+		p, err := d.work([]Op{{Kind: OpFill, Dst: s.slab.block, DstOff: s.off + off + at, N: k, Word: f.word}}, s)
 		if err != nil {
 			return 0, err
 		}
 		last = p
+		at += k
 	}
 	return last, nil
 }

@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/go-fuel/fuel/internal/backend"
@@ -38,7 +37,8 @@ func (d *Device) Import(mem []byte, mayFault bool, release func()) (backend.Buff
 	if err := d.q.lost.Load(); err != nil {
 		return backend.Buffer{}, *err
 	}
-	return d.mem.adopt(mem, mayFault, release)
+	b, err := d.mem.adopt(mem, mayFault, release)
+	return b, d.q.note(err)
 }
 
 // adopt gets a Block of host memory, which is in no space.
@@ -51,7 +51,7 @@ func (m *memory) adopt(mem []byte, mayFault bool, release func()) (backend.Buffe
 	if m.lim.MaxBlock > 0 && len(mem) > m.lim.MaxBlock {
 		return backend.Buffer{}, fmt.Errorf("%w: %d bytes, and one allocation has %d at most", backend.ErrTooLarge, len(mem), m.lim.MaxBlock)
 	}
-	if err := m.room(); err != nil {
+	if err := m.room(Storage); err != nil {
 		return backend.Buffer{}, err
 	}
 	b, err := m.port.(Importer).Import(mem)
@@ -94,9 +94,11 @@ func (d *Device) disown(b backend.Buffer, after backend.Point) {
 		return
 	}
 	go func() {
-		// Of a lost device nothing uses the memory any more, and closing one
-		// gives it back.
-		_ = d.Wait(context.Background(), after)
+		if d.enter() != nil {
+			return // closing gave it back
+		}
+		d.q.settle(after)
+		d.leave()
 		m.leave(s)
 	}()
 }

@@ -21,8 +21,8 @@ const (
 	smallHeap = 1 << 30
 
 	// maxAllocations is what a driver is trusted with, whatever it says
-	// (Vulkan-Docs#1295), less some for the staging and for others who share
-	// the device.
+	// (Vulkan-Docs#1295); Storages leave some of them to the staging and to
+	// others who share the device.
 	maxAllocations = 4096
 	spareOfThose   = 64
 )
@@ -45,7 +45,7 @@ type memory struct {
 	waiting []pending
 	leaving map[*span]bool // of host memory, in use until a Point has passed
 	held    int            // bytes of the driver's in slabs
-	live    int            // bytes in spans, those that wait included
+	live    int            // bytes in the spans of live Buffers
 	asked   int            // bytes of live Buffers
 	count   int            // driver allocations, those of the staging included
 	closed  bool
@@ -84,13 +84,18 @@ func slabSize(lim Limits, want int) int {
 	return max(want&^(lim.Align-1), lim.Align)
 }
 
-// cap is the most driver allocations at once.
-func (m *memory) cap() int {
-	n := maxAllocations
+// most is the most driver allocations at once.
+func (m *memory) most() int {
 	if l := m.lim.MaxAllocations; l > 0 {
-		n = min(n, l)
+		return min(l, maxAllocations)
 	}
-	return max(n-min(spareOfThose, n/4), 1)
+	return maxAllocations
+}
+
+// cap is how many of most Storages may have: there are two stagings.
+func (m *memory) cap() int {
+	n := m.most()
+	return max(n-max(min(spareOfThose, n/4), 2), 1)
 }
 
 // alloc returns a span of n bytes and its handle.
@@ -195,6 +200,7 @@ func (m *memory) later(s *span, p backend.Point) {
 		return
 	}
 	m.waiting = append(m.waiting, pending{s, p})
+	m.watch()
 }
 
 // last is the Point after which nothing waits any more.
@@ -232,7 +238,7 @@ func (m *memory) give(s *span) {
 
 // grow adds a slab with room for n bytes.
 func (m *memory) grow(n int) error {
-	want := slabSize(m.lim, min(firstSlab<<min(len(m.slabs), 8), mostSlab))
+	want := slabSize(m.lim, min(firstSlab<<min(len(m.slabs), 2), mostSlab))
 	if n > want/2 {
 		want = n // one of its own
 	}
@@ -272,7 +278,7 @@ func (m *memory) add(n int) error {
 
 // allocate gets a Block, within the limits. m.mu is held.
 func (m *memory) allocate(n int, use Use) (Block, error) {
-	if err := m.room(); err != nil {
+	if err := m.room(use); err != nil {
 		return Block{}, err
 	}
 	if room := m.lim.Heap - m.lim.forStaging() - m.held; use == Storage && m.lim.Heap > 0 && n > room {
@@ -286,8 +292,12 @@ func (m *memory) allocate(n int, use Use) (Block, error) {
 }
 
 // room is nil where one more driver allocation is allowed. m.mu is held.
-func (m *memory) room() error {
-	if m.count >= m.cap() {
+func (m *memory) room(use Use) error {
+	most := m.most()
+	if use == Storage {
+		most = m.cap()
+	}
+	if m.count >= most {
 		return fmt.Errorf("%w: %d allocations of the driver, and it allows no more", backend.ErrNoMemory, m.count)
 	}
 	return nil
@@ -347,9 +357,10 @@ func (m *memory) drop(l *slab) {
 	m.port.Release(l.block)
 }
 
-// watch arranges that empty slabs go when they have been so for long enough.
+// watch arranges that empty slabs go when they have been so for long enough,
+// and those that will be empty.
 func (m *memory) watch() {
-	if m.timer == nil && m.idle > 0 && !m.closed && m.emptied() {
+	if m.timer == nil && m.idle > 0 && !m.closed && (len(m.waiting) > 0 || m.emptied()) {
 		m.timer = time.AfterFunc(m.idle, m.expire)
 	}
 }

@@ -53,12 +53,13 @@ func (d *Device) CopyPeer(dst backend.Buffer, dstOff int, from backend.Device, s
 		return fmt.Errorf("the source: %v", err) // whose loss is not this device's
 	}
 	var last backend.Point
-	for off := 0; off < n && err == nil; off += MaxOp {
+	for off := 0; off < n && err == nil; {
 		var p backend.Point
 		k := min(MaxOp, n-off)
 		if p, err = d.work([]Op{{Kind: OpPeer, Dst: to.slab.block, DstOff: to.off + dstOff + off, Src: s.slab.block, SrcOff: s.off + srcOff + off, N: k, From: f.port}}, to); err == nil {
 			last = p
 		}
+		off += k
 	}
 	// The source is in use until then, also where a later part fails.
 	return errors.Join(err, d.q.wait(context.Background(), last))

@@ -1,13 +1,9 @@
 package gpu_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
-	"maps"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -39,7 +35,10 @@ type softPort struct {
 	ops         map[gpu.OpKind]int
 
 	refuse func(n int, use gpu.Use) error // may fail an Allocate
+	give   func() error                   // for a test's refuse
 	fail   func(p backend.Point) error    // may fail a Submit
+	sync   func() error                   // may fail a Flush or an Invalidate
+	await  func() error                   // may fail an Await
 	delay  time.Duration                  // before each batch
 }
 
@@ -91,7 +90,7 @@ func (p *softPort) Allocate(n int, use gpu.Use) (gpu.Block, error) {
 	p.next++
 	p.allocations++
 	b := &softBlock{Block: gpu.Block{ID: p.next, Size: n}, use: use, dev: make([]byte, n)}
-	cpu.Fill(b.dev, []byte{0xDB}) // another program's
+	stain(b.dev, 0xDB) // another program's
 	mapped, coherent := true, p.kind.staging
 	b.Cached = true
 	if use == gpu.Storage {
@@ -101,7 +100,8 @@ func (p *softPort) Allocate(n int, use gpu.Use) (gpu.Block, error) {
 		b.Coherent = coherent
 		b.Host = b.dev
 		if !coherent {
-			b.Host = bytes.Repeat([]byte{0xDC}, n)
+			b.Host = make([]byte, n)
+			stain(b.Host, 0xDC)
 		}
 	}
 	p.blocks[b.ID] = b
@@ -111,6 +111,10 @@ func (p *softPort) Allocate(n int, use gpu.Use) (gpu.Block, error) {
 	}
 	return b.Block, nil
 }
+
+// stain writes over the beginning of a block, which is what tests use. All of
+// it would be memory that the machine has to find.
+func stain(b []byte, with byte) { cpu.Fill(b[:min(len(b), 2<<20)], []byte{with}) }
 
 func (p *softPort) Release(b gpu.Block) {
 	p.mu.Lock()
@@ -235,12 +239,19 @@ func (p *softPort) Await(ctx context.Context, at backend.Point) error {
 	for {
 		p.mu.Lock()
 		lost := p.lost
+		var err error
+		if p.await != nil {
+			err = p.await()
+		}
 		p.mu.Unlock()
 		if lost {
 			return backend.ErrLost
 		}
+		if err != nil {
+			return err
+		}
 		c, stop := context.WithTimeout(ctx, time.Millisecond)
-		err := p.q.Wait(c, at)
+		err = p.q.Wait(c, at)
 		stop()
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -265,6 +276,11 @@ func (p *softPort) atoms(what string, b gpu.Block, off, n int) *softBlock {
 func (p *softPort) Flush(b gpu.Block, off, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.sync != nil {
+		if err := p.sync(); err != nil {
+			return err
+		}
+	}
 	k := p.atoms("flush", b, off, n)
 	copy(k.dev[off:off+n], k.Host[off:off+n])
 	return nil
@@ -273,6 +289,11 @@ func (p *softPort) Flush(b gpu.Block, off, n int) error {
 func (p *softPort) Invalidate(b gpu.Block, off, n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.sync != nil {
+		if err := p.sync(); err != nil {
+			return err
+		}
+	}
 	k := p.atoms("invalidate", b, off, n)
 	copy(k.Host[off:off+n], k.dev[off:off+n])
 	return nil
@@ -327,5 +348,3 @@ func register(t testing.TB, p *softPort, c gpu.Config) fuel.Device {
 	})
 	return fuel.Device{Kind: fuel.Vulkan}
 }
-
-var _ = []any{cpu.Align, fmt.Sprint, maps.Keys[map[int]int], rand.Int, slices.Sort[[]int]}

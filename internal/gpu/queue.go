@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-fuel/fuel/internal/backend"
 )
@@ -19,6 +20,7 @@ type queue struct {
 
 	reached atomic.Uint64 // no Point above is known to have passed
 	slots   chan struct{} // each a thread in Await
+	look    chan struct{} // held by the one waiter without a thread that looks
 
 	wake    sync.Mutex
 	changed chan struct{} // closed when reached moves; nil while nobody waits
@@ -28,8 +30,12 @@ type queue struct {
 // others wait for those.
 const waiters = 4
 
+// lookEvery is how often one of the others looks for itself, since those with a
+// thread may all wait for later work.
+const lookEvery = time.Millisecond
+
 func newQueue(p Port) *queue {
-	return &queue{port: p, slots: make(chan struct{}, waiters)}
+	return &queue{port: p, slots: make(chan struct{}, waiters), look: make(chan struct{}, 1)}
 }
 
 // submit queues ops and returns their Point.
@@ -55,7 +61,7 @@ func (q *queue) add(ops []Op) (backend.Point, error) {
 // err. Every call of the Port may be the first to know.
 func (q *queue) note(err error) error {
 	if lostError(err) && q.lost.CompareAndSwap(nil, &err) {
-		q.move(0)
+		q.stir()
 	}
 	return err
 }
@@ -85,10 +91,18 @@ func (q *queue) passed(p backend.Point) bool {
 func (q *queue) move(p backend.Point) {
 	for {
 		old := q.reached.Load()
-		if old >= uint64(p) || q.reached.CompareAndSwap(old, uint64(p)) {
+		if old >= uint64(p) {
+			return
+		}
+		if q.reached.CompareAndSwap(old, uint64(p)) {
 			break
 		}
 	}
+	q.stir()
+}
+
+// stir makes waiters look at what has changed.
+func (q *queue) stir() {
 	q.wake.Lock()
 	defer q.wake.Unlock()
 	if q.changed != nil {
@@ -118,21 +132,45 @@ func (q *queue) wait(ctx context.Context, p backend.Point) error {
 		}
 		select {
 		case q.slots <- struct{}{}:
-			err := q.port.Await(ctx, p)
-			<-q.slots
-			if err == nil {
-				q.move(p)
-				return nil
+			return q.await(ctx, p)
+		default:
+		}
+		select {
+		case q.slots <- struct{}{}:
+			return q.await(ctx, p)
+		case q.look <- struct{}{}:
+			select {
+			case <-time.After(lookEvery):
+			case <-changed:
+			case <-ctx.Done():
 			}
-			if ctx.Err() != nil && !lostError(err) {
-				q.move(0) // the slot is free for another
-				return ctx.Err()
-			}
-			return q.note(err)
+			<-q.look
 		case <-changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// await is wait for one who has a slot, which it gives back.
+func (q *queue) await(ctx context.Context, p backend.Point) error {
+	err := q.port.Await(ctx, p)
+	<-q.slots
+	if err == nil {
+		q.move(p)
+		return nil
+	}
+	if ctx.Err() != nil && !lostError(err) {
+		return ctx.Err()
+	}
+	return q.note(err)
+}
+
+// settle returns when no work up to p runs any more, whatever the driver says
+// to a wait: of a lost device none does.
+func (q *queue) settle(p backend.Point) {
+	for !q.passed(p) && q.wait(context.Background(), p) != nil {
+		time.Sleep(lookEvery)
 	}
 }
 

@@ -61,8 +61,8 @@ func bin(n int) (row, sub int) {
 func (s *space) take(n int) *span {
 	// From the first bin in which every span is long enough.
 	up := n + 1<<(bits.Len(uint(n))-1-subBits) - 1
-	if up < n {
-		return nil
+	if up < n { // no bin is above
+		return s.takeClose(n)
 	}
 	row, sub := bin(up)
 	if m := s.row[row] >> sub; m != 0 {

@@ -197,14 +197,9 @@ func (s *staging) seeded(to *span, off, n int, pattern []byte, f filling) (last 
 	}
 	f.seed = min(f.seed, s.half)
 	size := f.seed + -f.seed&15 // so that it ends with a pattern
-	at, got, err := s.room(size)
+	at, _, err := s.room(size)  // all of it, since a half has that
 	if err != nil {
 		return 0, err
-	}
-	if got < size { // more than a half has left: the other one is fresh
-		if at, _, err = s.room(size); err != nil {
-			return 0, err
-		}
 	}
 	cpu.Fill(s.block.Host[at:][:size], pattern)
 	if err := s.send(at, size); err != nil {
@@ -218,8 +213,10 @@ func (s *staging) seeded(to *span, off, n int, pattern []byte, f filling) (last 
 		if f.head > 0 {
 			ops = append(ops, Op{Kind: OpCopy, Dst: dst, DstOff: begin, Src: s.block, SrcOff: at, N: f.head})
 		}
-		for i := 0; i < body; i += MaxOp {
-			ops = append(ops, Op{Kind: OpFill, Dst: dst, DstOff: begin + f.head + i, N: min(MaxOp, body-i), Word: f.word})
+		for i := 0; i < body; {
+			k := min(MaxOp, body-i)
+			ops = append(ops, Op{Kind: OpFill, Dst: dst, DstOff: begin + f.head + i, N: k, Word: f.word})
+			i += k
 		}
 		if f.tail > 0 {
 			skew := (f.head + body) % 4
