@@ -11,8 +11,7 @@ import (
 // A Kind is one of the closed set of backends. Its zero value is CPU.
 //
 // Each but CPU needs the plugin that [Kind.Import] names, imported for its
-// side effect. The plugin of a Kind whose Import is empty does not exist in
-// this version.
+// side effect.
 type Kind uint8
 
 // The kinds.
@@ -27,7 +26,7 @@ const (
 var (
 	kindNames = []string{CPU: "cpu", CUDA: "cuda", Vulkan: "vulkan", Metal: "metal"}
 
-	// plugins are import paths, empty while there is none.
+	// plugins are import paths.
 	plugins = [backend.NumKinds]string{
 		CPU:    "github.com/go-fuel/fuel",
 		CUDA:   "github.com/go-fuel/fuel/plugins/cuda",
@@ -57,7 +56,7 @@ func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 func (k *Kind) UnmarshalText(text []byte) error { return unname(k, text, kindNames, "kind") }
 
 // Import returns the import path of the package that provides the Kind, or ""
-// where this version has none.
+// for a value that is no Kind.
 func (k Kind) Import() string {
 	if !k.known() {
 		return ""

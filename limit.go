@@ -200,8 +200,8 @@ func (d *device) cache() backend.CacheInfo {
 // keep no more for reuse than what is left of them; below zero there is no
 // limit, as at the start. An allocation that would go beyond it, also one for a
 // private copy, is an *OutOfMemoryError with this Limit; nothing else refuses
-// before the system does. What is allocated stays. Mapped files, wrapped memory
-// and what OpenShared opened do not count.
+// before the system does. What is allocated stays. Mapped files, wrapped and
+// imported memory, and what OpenShared opened do not count.
 //
 // Memory stops counting when the last Storage that has it is closed, though
 // queued work that uses it keeps it until that work has passed. So a program

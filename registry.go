@@ -271,7 +271,7 @@ type BackendStatus struct {
 	// Err is the error behind Reason, nil where there is none.
 	Err error `json:"-"`
 
-	Import        string       `json:"import,omitempty"`  // the package that provides the Kind, "" where there is none yet
+	Import        string       `json:"import,omitempty"`  // the package that provides the Kind
 	Library       string       `json:"library,omitempty"` // the vendor library that was loaded
 	DriverVersion string       `json:"driverVersion,omitempty"`
 	Tier          string       `json:"tier,omitempty"` // CPU: the implementation of the kernels in use

@@ -300,12 +300,14 @@ func notShared(m *memory) error {
 // mutations that run on the owner, queued work too, so it must not be called
 // from within Mutate. Where the memory is sealed already nothing happens.
 //
-// Nobody else may have the memory open for writing, in any process, this one
-// included: that is ErrShared. So is a slice that MutableBytes or MutableSlice
-// handed out at any time, since a write through it would end the program: use
-// Mutate, MutateSlice or WriteAt for memory that is to be sealed. Memory that
-// was opened with ReadOnly is ErrReadOnly; other memory is ErrMismatch, as it
-// is for SharedFile. After an error everything is as it was.
+// Nobody else may have the memory mapped for writing, as OpenShared without
+// ReadOnly does, in any process, this one included: that is ErrShared. An open
+// file from SharedFile does not matter: whoever opens it later must set
+// ReadOnly. ErrShared is also a slice that MutableBytes or MutableSlice handed
+// out at any time, since a write through it would end the program: use Mutate,
+// MutateSlice or WriteAt for memory that is to be sealed. Memory that was
+// opened with ReadOnly is ErrReadOnly; other memory is ErrMismatch, as it is
+// for SharedFile. After an error everything is as it was.
 func Seal(s *Storage) error { return s.fail("Seal", s.seal()) }
 
 func (s *Storage) seal() error {
