@@ -69,7 +69,7 @@ func (s *Storage) importable(r *region, d *device, opt *CopyOptions) (mem []byte
 			return nil, 0, why
 		}
 	default:
-		return nil, 0, fmt.Sprintf("it is %s memory, and fuel does not own it", r.mem.kind)
+		return nil, 0, fmt.Sprintf("%s memory is not imported", r.mem.kind)
 	}
 	mem, skew, ok = around(all, r.bytes(s.off, s.size), align)
 	if !ok {

@@ -231,10 +231,7 @@ func startOpen(id Device, p *probing) *opening {
 }
 
 func notLinked(k Kind) string {
-	if p := k.Import(); p != "" {
-		return fmt.Sprintf("not linked: add import _ %q to the program", p)
-	}
-	return "this version of fuel has no plugin for it"
+	return fmt.Sprintf("not linked: add import _ %q to the program", k.Import())
 }
 
 // A State says how far a Kind can be used.

@@ -161,14 +161,16 @@ func (s *Storage) startRaw() (*region, error) {
 // Use calls f with the bytes, which f must not write to nor keep. They stay
 // where they are until f returns, whatever else happens to the handle. The
 // error of f comes back as it is. It is ErrNotHost on a GPU.
-func (s *Storage) Use(f func([]byte) error) error {
+func (s *Storage) Use(f func([]byte) error) error { return s.use("Use", f) }
+
+func (s *Storage) use(op string, f func([]byte) error) error {
 	r, err := s.pin()
 	if err != nil {
-		return s.fail("Use", err)
+		return s.fail(op, err)
 	}
 	defer r.unpin()
 	if err := r.addressable(false); err != nil {
-		return s.fail("Use", err)
+		return s.fail(op, err)
 	}
 	s.own.touchRead(s.off, s.size)
 	return f(r.bytes(s.off, s.size))
@@ -179,17 +181,19 @@ func (s *Storage) Use(f func([]byte) error) error {
 // waits; Close does not, but the memory stays. f must not Clone a handle of
 // the same owner: it would wait for itself. The error of f comes back as it
 // is. For the other errors see MutableBytes.
-func (s *Storage) Mutate(f func([]byte) error) error {
+func (s *Storage) Mutate(f func([]byte) error) error { return s.mutate("Mutate", f) }
+
+func (s *Storage) mutate(op string, f func([]byte) error) error {
 	if s.Device().Kind != CPU {
-		return s.fail("Mutate", s.orClosed(ErrNotHost))
+		return s.fail(op, s.orClosed(ErrNotHost))
 	}
 	r, err := s.startRaw()
 	if err != nil {
-		return s.fail("Mutate", err)
+		return s.fail(op, err)
 	}
 	defer s.endWrite(r)
 	if err := r.addressable(true); err != nil {
-		return s.fail("Mutate", err)
+		return s.fail(op, err)
 	}
 	return f(r.bytes(s.off, s.size))
 }
@@ -219,19 +223,19 @@ func MutableSlice[T Elem](s *Storage) ([]T, error) {
 
 // UseSlice is Use with the elements, as Slice has them.
 func UseSlice[T Elem](s *Storage, f func([]T) error) error {
-	return within(s, "UseSlice", s.Use, f)
+	return within(s, "UseSlice", s.use, f)
 }
 
 // MutateSlice is Mutate with the elements, as MutableSlice has them.
 func MutateSlice[T Elem](s *Storage, f func([]T) error) error {
-	return within(s, "MutateSlice", s.Mutate, f)
+	return within(s, "MutateSlice", s.mutate, f)
 }
 
-func within[T Elem](s *Storage, op string, use func(func([]byte) error) error, f func([]T) error) error {
+func within[T Elem](s *Storage, op string, use func(op string, f func([]byte) error) error, f func([]T) error) error {
 	if err := matches[T](s); err != nil {
 		return s.fail(op, err)
 	}
-	return use(func(b []byte) error {
+	return use(op, func(b []byte) error {
 		v, err := elements[T](s, b)
 		if err != nil {
 			return s.fail(op, err)

@@ -87,7 +87,7 @@ type TensorAlignment struct {
 
 // String is a summary in one line.
 func (r AlignmentReport) String() string {
-	s := fmt.Sprintf("%d tensors (%d bytes) without a copy, %d (%d bytes) realigned",
+	s := fmt.Sprintf("tensors: %d (%d bytes) without a copy, %d (%d bytes) realigned",
 		r.ZeroCopyTensors, r.ZeroCopyBytes, r.RealignedTensors, r.RealignedBytes)
 	if !r.Mapped {
 		s += fmt.Sprintf(", %d (%d bytes) loaded: %s", r.LoadedTensors, r.LoadedBytes, r.NotMapped)
