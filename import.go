@@ -20,19 +20,19 @@ func (s *Storage) importTo(d *device, opt *CopyOptions) (t *Storage, why string,
 		return nil, "", err
 	}
 	if err := r.settle(false); err != nil {
-		r.dropOwner()
+		r.unshare()
 		return nil, "", err
 	}
 	mem, skew, why := s.importable(r, d, opt)
 	if why != "" {
-		r.dropOwner()
+		r.unshare()
 		return nil, "not imported: " + why, nil
 	}
 	m := &memory{dev: d, size: s.size, kind: MemoryImported, file: r.mem.buf.MayFault, wishes: r.mem.wishes}
 	m.ro.Store(true)
 	m.buf, err = d.be.(backend.Importer).Import(mem, m.file, r.dropOwner)
 	if err != nil {
-		r.dropOwner()
+		r.unshare()
 		return nil, fmt.Sprintf("not imported: %s refuses: %v", d.id, d.noted(err, len(mem))), nil
 	}
 	if opt.Report != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -249,8 +250,11 @@ func (o *owner) leaveShared(ctx context.Context, r *region, opt *CopyOptions) er
 // writeInPlace counts a writer in on shared memory, when the Clones that copy
 // it are done. It gives up where the memory is sealed: then ok is false.
 func (r *region) writeInPlace(ctx context.Context) (ok bool, err error) {
-	if !r.tryPin() {
-		return false, nil // a private copy was made meanwhile
+	for !r.tryPin() { // also because others come and go
+		if r.word.Load()&counts == 0 {
+			return false, nil // a private copy was made meanwhile
+		}
+		runtime.Gosched()
 	}
 	defer r.unpin()
 	for d := time.Microsecond; r.mem.unsealed(); d = min(2*d, time.Millisecond) {
