@@ -52,7 +52,7 @@ func needsImport(t *testing.T, dev fuel.Device) {
 	for _, s := range fuel.Probe(t.Context()) {
 		for _, d := range s.Devices {
 			if d.Device == dev && !d.HostImport {
-				require.Skip(t, "vulkan", d.Name+" cannot use host memory")
+				require.Skip(t, "vulkan-import", d.Name+" cannot use host memory")
 			}
 		}
 	}
