@@ -75,6 +75,10 @@ var (
 	// Storages, and Reprobe to use it again.
 	ErrDeviceLost = errors.New("fuel: device is lost")
 
+	// ErrPinned: the memory could not be page-locked: the system or the driver
+	// refuses it, there is no such device, or it is not of whole pages.
+	ErrPinned = errors.New("fuel: memory is not page-locked")
+
 	// ErrUnsupportedKind: this operation has no case for the Kind of device
 	// that the Storage is on.
 	ErrUnsupportedKind = errors.New("fuel: kind is not supported here")

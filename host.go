@@ -74,15 +74,17 @@ func (h *host) Memory() backend.MemInfo {
 }
 
 func (h *host) Alloc(n int, zero bool) (backend.Buffer, error) {
-	b, _, err := h.alloc(n, zero, false)
+	b, _, err := h.alloc(n, zero, wishes{})
 	return b, err
 }
 
-// alloc is Alloc with a wish for huge pages, and what came of it.
-func (h *host) alloc(n int, zero, huge bool) (backend.Buffer, cpu.HugePages, error) {
+// alloc is Alloc with wishes, and what came of that for huge pages. Memory that
+// is to be page-locked is a mapping of its own.
+func (h *host) alloc(n int, zero bool, w wishes) (backend.Buffer, cpu.HugePages, error) {
+	huge, own := w.huge, w.pinned != Device{}
 	outcome := cpu.HugePages{Asked: huge}
 	// The race detector sees the Go heap only.
-	if !cpu.HaveReserve || race.Enabled && !poolUnderRace {
+	if !cpu.HaveReserve || race.Enabled && !poolUnderRace && !own {
 		if huge {
 			outcome.Refused = "the block is on the Go heap"
 		}
@@ -93,7 +95,7 @@ func (h *host) alloc(n int, zero, huge bool) (backend.Buffer, cpu.HugePages, err
 		poison(b, !zero)
 		return backend.Buffer{Host: b, Size: n, Handle: goHeap}, outcome, nil
 	}
-	if check.On() && h.alone.Load() < maxAlone {
+	if own || check.On() && h.alone.Load() < maxAlone {
 		b, err := cpu.Reserve(n)
 		if err != nil {
 			h.Trim(0)
@@ -102,7 +104,10 @@ func (h *host) alloc(n int, zero, huge bool) (backend.Buffer, cpu.HugePages, err
 		if err != nil {
 			return backend.Buffer{}, outcome, err
 		}
-		if huge {
+		switch {
+		case huge && own:
+			outcome.Refused = "the block is a mapping of its own, to be page-locked"
+		case huge:
 			outcome.Refused = "the block is made to be unreadable once it is freed, in checked mode"
 		}
 		h.alone.Add(1)
@@ -174,7 +179,11 @@ func (h *host) free(b backend.Buffer) {
 		pool().Put(cpu.Block{Bytes: b.Host, ID: b.Handle >> idShift})
 	case alone:
 		h.alone.Add(-1)
-		if block := h.dead.swap(b.Host); block != nil {
+		block := b.Host
+		if check.On() {
+			block = h.dead.swap(block)
+		}
+		if block != nil {
 			release(block)
 		}
 	}
@@ -294,7 +303,7 @@ func (h *host) Download(dst []byte, src backend.Buffer, off int) (bool, error) {
 	}))
 }
 
-func (h *host) Staging(backend.Buffer, bool) (int, string) { return 0, "" }
+func (h *host) Staging(backend.Buffer, int, []byte, bool) (int, string) { return 0, "" }
 
 func (h *host) Done(p backend.Point) bool { return h.queue.Done(p) }
 

@@ -17,6 +17,24 @@ type Options struct {
 	// so they are off by default, which leaves the system as it is set.
 	// RegionInfo.HugePages says what came of it; a refusal is no error.
 	HugePages bool
+
+	// Pinned asks that memory on the CPU be page-locked for a GPU: what is
+	// copied to and from that device then goes directly, without staging, at
+	// the full speed of its link. The zero value is no wish. On another device
+	// than the CPU it is ErrMismatch.
+	//
+	// Such a Storage takes whole pages for itself, which cannot be swapped out,
+	// and page-locking takes about as long as writing to all of them: allocate
+	// it once and use it often. A system may allow little of it (WSL), or none.
+	// Where it is refused, or there is no such device, the memory is ordinary,
+	// and RegionInfo.Pinned and PinnedRefused say so. Private copies are page-
+	// locked as well where they can be. Storage.Pin is for memory that is
+	// there already.
+	Pinned Device
+
+	// PinnedOnly makes an allocation fail with ErrPinned where the memory cannot
+	// be page-locked.
+	PinnedOnly bool
 }
 
 func (o *Options) encoding() Encoding {
@@ -28,13 +46,14 @@ func (o *Options) encoding() Encoding {
 
 // wishes are what of Options stays with the memory.
 type wishes struct {
-	scope *Scope
-	huge  bool
+	scope  *Scope
+	huge   bool
+	pinned Device
 }
 
 func (o *Options) wishes() wishes {
 	if o == nil {
 		return wishes{}
 	}
-	return wishes{scope: o.Scope, huge: o.HugePages}
+	return wishes{scope: o.Scope, huge: o.HugePages, pinned: o.Pinned}
 }

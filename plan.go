@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/go-fuel/fuel/internal/backend"
 )
 
 // A Plan says what CopyFrom would do, before it does.
@@ -75,15 +77,15 @@ func planCopy(dst, src *Storage) (Plan, error) {
 	}
 	var why []string
 	p := Plan{Bytes: dst.size, Path: copyPath(to, from), Guarded: from.mem.buf.MayFault}
-	before := to.mem.buf // where the bytes go
-	pins := 1            // those of this function
+	before, at := to.mem.buf, dst.off-to.origin // where the bytes go
+	pins := 1                                   // those of this function
 	if to == from {
 		pins++
 	}
 	if reason := to.shared(pins); reason != "" {
 		p.Private = true
 		p.PrivateBytes = dst.own.size + dst.own.skew(to)
-		before.Size = 0
+		before, at = backend.Buffer{}, dst.off-dst.own.off+dst.own.skew(to)
 		why = append(why, fmt.Sprintf("the destination %s, so it first gets %s of its own", reason, byteCount(p.PrivateBytes)))
 		if dst.own == src.own {
 			p.Guarded = false // src moves there as well
@@ -107,16 +109,20 @@ func planCopy(dst, src *Storage) (Plan, error) {
 	case PathDevice:
 		why = append(why, fmt.Sprintf("both are on %s, which copies itself", there.id))
 	case PathUpload:
-		if size, reason := there.be.Staging(before, false); size > 0 {
+		if size, reason := there.be.Staging(before, at, from.bytes(src.off, src.size), false); size > 0 {
 			stage(there, size, reason)
 		} else {
-			why = append(why, fmt.Sprintf("the host writes the memory of %s itself", there.id))
+			why = append(why, there.reached(from, "writes"))
 		}
 	case PathDownload:
-		if size, reason := here.be.Staging(from.mem.buf, true); size > 0 {
+		mem := to.bytes(dst.off, dst.size)
+		if p.Private && to.mem.wishes.pinned != here.id {
+			mem = nil
+		}
+		if size, reason := here.be.Staging(from.mem.buf, src.off-from.origin, mem, true); size > 0 {
 			stage(here, size, reason)
 		} else {
-			why = append(why, fmt.Sprintf("the host reads the memory of %s itself", here.id))
+			why = append(why, here.reached(to, "reads"))
 		}
 	case PathBounce:
 		p.Staged, p.Staging = p.Bytes, min(p.Bytes, bounceSize)
@@ -128,6 +134,15 @@ func planCopy(dst, src *Storage) (Plan, error) {
 	}
 	p.Reason = strings.Join(why, "; ")
 	return p, nil
+}
+
+// reached says why no staging is needed between d and memory of the host, which
+// reads or writes that of d.
+func (d *device) reached(r *region, does string) string {
+	if pinned, _ := r.mem.pinning.Load().outcome(); pinned && r.mem.pinning.Load().dev == d.id {
+		return fmt.Sprintf("the host's memory is page-locked for %s", d.id)
+	}
+	return fmt.Sprintf("the host %s the memory of %s itself", does, d.id)
 }
 
 // shared says why the region's owner needs memory of its own before it writes,

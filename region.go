@@ -80,6 +80,7 @@ type memory struct {
 	wishes  wishes
 	huge    cpu.HugePages
 	shared  *sharing // of MemoryShared, else nil
+	pinning atomic.Pointer[pinning]
 	kind    MemoryKind
 	ro      atomic.Bool // may not be written to; shared memory may become so
 	hooked  bool
@@ -173,6 +174,9 @@ func allocRegion(dev *device, n int, zero bool, origin int, w wishes) (*region, 
 		}
 		if dev.id.Kind == CPU && m.buf.Handle != goHeap {
 			m.kind = MemoryAnonymous
+		}
+		if dev.id.Kind == CPU && w.pinned != (Device{}) {
+			m.tryPinFor(w.pinned)
 		}
 		if w.scope != nil {
 			w.scope.quota.note()
@@ -382,17 +386,28 @@ func (m *memory) release() {
 		track.Remove(m.record)
 	}
 	m.dev.remove(m.size)
+	last := backend.Point(m.lastUse.Load())
+	pinned := m.pinning.Load()
+	if m.free == nil && pinned == nil {
+		m.giveBack()
+		return
+	}
+	if m.dev.be.Done(last) {
+		pinned.end(m.giveBack)
+		return
+	}
+	go func() {
+		// Only queued work that reads the memory is waited for.
+		_ = m.dev.be.Wait(context.Background(), last)
+		pinned.end(m.giveBack)
+	}()
+}
+
+// giveBack is the last that happens to the memory.
+func (m *memory) giveBack() {
 	switch {
 	case m.free != nil:
-		if m.dev.be.Done(backend.Point(m.lastUse.Load())) {
-			m.free()
-			return
-		}
-		go func() {
-			// Only queued work that reads the memory is waited for.
-			_ = m.dev.be.Wait(context.Background(), backend.Point(m.lastUse.Load()))
-			m.free()
-		}()
+		m.free()
 	case m.buf.Size > 0:
 		m.dev.be.Free(m.buf, backend.Point(m.lastUse.Load()))
 		m.discharge()
@@ -472,8 +487,12 @@ type RegionInfo struct {
 	Owners   int        `json:"owners"`   // Storages and Clones that share it; Views do not count
 	ReadOnly bool       `json:"readOnly"` // the first mutation makes a private copy, or is ErrReadOnly: see OpenShared
 	Sealed   bool       `json:"sealed"`   // shared memory that no process can change any more
-	Pinned   bool       `json:"pinned"`   // page-locked for a GPU
 	Scope    string     `json:"scope,omitempty"`
+
+	// Pinned says that the memory is page-locked for a GPU, and PinnedRefused
+	// why it is not though Options.Pinned or Pin asked for it.
+	Pinned        bool   `json:"pinned"`
+	PinnedRefused string `json:"pinnedRefused,omitempty"`
 
 	// HugePages says what came of Options.HugePages, and HugePagesRefused why
 	// there are none.
@@ -514,6 +533,7 @@ func (r *region) info() RegionInfo {
 		Scope:            r.mem.wishes.scope.Name(),
 		HugePagesRefused: r.mem.huge.Refused,
 	}
+	i.Pinned, i.PinnedRefused = r.mem.pinning.Load().outcome()
 	switch {
 	case r.mem.huge.Refused != "":
 		i.HugePages = HugePagesRefused
@@ -610,7 +630,7 @@ func (m *memory) ask(zero bool) (err error) {
 	h, ours := m.dev.be.(*host)
 	switch {
 	case ours:
-		m.buf, m.huge, err = h.alloc(m.size, zero, m.wishes.huge)
+		m.buf, m.huge, err = h.alloc(m.size, zero, m.wishes)
 	default:
 		m.buf, err = m.dev.be.Alloc(m.size, zero)
 		if m.huge.Asked = m.wishes.huge; m.huge.Asked {

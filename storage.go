@@ -13,6 +13,7 @@
 package fuel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -84,7 +85,7 @@ func (o *owner) handle(off, size, n int, d DType, e Encoding) *Storage {
 //
 // Errors: ErrUnknownDType, ErrMismatch (encoding and dtype, or no whole number
 // of blocks), ErrOverflow, ErrTooLarge, *OutOfMemoryError, ErrUnavailable,
-// ErrDeviceLost. Only on wasm and in race builds memory comes from the Go heap,
+// ErrDeviceLost; ErrPinned as Options.PinnedOnly has it. Only on wasm and in race builds memory comes from the Go heap,
 // where running out ends the program.
 //
 // The first use of a device loads its vendor library and waits for it. To
@@ -106,9 +107,18 @@ func alloc(op string, dev Device, d DType, n int, opt *Options, zero bool) (*Sto
 	if err != nil {
 		return nil, opError(op, dev, 0, err)
 	}
+	if opt != nil && opt.Pinned != (Device{}) && dev.Kind != CPU {
+		return nil, opError(op, dev, size, fmt.Errorf("%w: only memory on the CPU is page-locked", ErrMismatch))
+	}
 	r, err := allocOn(dev, size, zero, opt.wishes())
 	if err != nil {
 		return nil, opError(op, dev, size, err)
+	}
+	if opt != nil && opt.PinnedOnly && size > 0 {
+		if pinned, why := r.mem.pinning.Load().outcome(); !pinned {
+			r.dropOwner()
+			return nil, opError(op, dev, size, fmt.Errorf("%w: %s", ErrPinned, cmp.Or(why, "Options.Pinned names no device")))
+		}
 	}
 	s := newStorage(r, 0, size, n, d, enc, nil)
 	if !zero {

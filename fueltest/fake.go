@@ -25,10 +25,10 @@ type FakeOptions struct {
 	// set; else they count as staged.
 	Unified bool
 
-	// ImportAlign makes the device able to use host memory as its own, see
-	// fuel.CopyOptions.Import: whole pieces of so many bytes, a power of two
-	// (4096 on most GPUs). 0 means that it cannot. To make it refuse, fail
-	// OpImport.
+	// ImportAlign makes the device able to use host memory as its own and to
+	// page-lock it, see fuel.CopyOptions.Import and fuel.Options.Pinned: whole
+	// pieces of so many bytes, a power of two (4096 on most GPUs). 0 means that
+	// it cannot. To make it refuse, fail OpImport or OpPin.
 	ImportAlign int
 
 	// NonCoherent makes transfers go through host memory that the device sees
@@ -213,6 +213,7 @@ func (f *Fake) probe(context.Context) (backend.Info, error) {
 			Alignment: f.opt.Alignment,
 			Unified:   f.opt.Unified,
 
+			Pinned:     f.opt.ImportAlign > 0,
 			HostImport: f.opt.ImportAlign > 0,
 		})
 	}

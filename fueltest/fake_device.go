@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,11 +24,13 @@ type fakeDevice struct {
 	queue   backend.Serial
 	staging *staging // nil where memory is coherent
 
-	live    map[uint64]*fakeBuffer // by handle, until their memory may be reused
-	pending []*fakeBuffer          // freed, but maybe in use by queued work
-	spare   map[int][]uint64       // addresses that may be reused, by their extent
-	next    uint64                 // address that was never used
-	used    int64                  // bytes
+	live     map[uint64]*fakeBuffer // by handle, until their memory may be reused
+	pending  []*fakeBuffer          // freed, but maybe in use by queued work
+	spare    map[int][]uint64       // addresses that may be reused, by their extent
+	next     uint64                 // address that was never used
+	used     int64                  // bytes
+	pins     []*fakePin
+	pinsEver []*fakePin
 
 	begun   backend.Point // of the work that runs or is next
 	wanted  backend.Point // what somebody waited for
@@ -392,6 +395,11 @@ func (d *fakeDevice) finish() {
 	for _, b := range d.live {
 		d.look(b)
 	}
+	for _, x := range d.pinsEver {
+		if !x.gone {
+			d.f.violate("%d bytes of page-locked memory are left: their Storages were not closed before the end of the test", len(x.mem))
+		}
+	}
 }
 
 func (d *fakeDevice) Fill(b backend.Buffer, off, n int, pattern []byte) (backend.Point, error) {
@@ -461,7 +469,8 @@ func (d *fakeDevice) Upload(dst backend.Buffer, off int, src []byte) (p backend.
 	if err != nil {
 		return 0, false, err
 	}
-	if d.staging != nil {
+	pinned := d.pinned(src)
+	if d.staging != nil && !pinned {
 		p, err = d.uploadStaged(to, off, src, late)
 		return p, true, err
 	}
@@ -478,17 +487,20 @@ func (d *fakeDevice) Upload(dst backend.Buffer, off int, src []byte) (p backend.
 		copy(to.bytes(off, len(own)), own)
 		return nil
 	}, to)
-	if d.f.opt.Unified {
+	if d.f.opt.Unified || pinned {
 		// Its error is for who waits for p.
 		_ = d.await(context.Background(), p)
 	}
-	return p, !d.f.opt.Unified, nil
+	return p, !d.f.opt.Unified && !pinned, nil
 }
 
-func (d *fakeDevice) Staging(b backend.Buffer, read bool) (size int, why string) {
+func (d *fakeDevice) Staging(b backend.Buffer, _ int, mem []byte, read bool) (size int, why string) {
+	pinned := d.pinned(mem)
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
 	switch {
+	case pinned:
+		return 0, ""
 	case d.staging != nil:
 		return stagingSize, "host and device do not see each other's writes"
 	case d.f.opt.Unified:
@@ -524,7 +536,8 @@ func (d *fakeDevice) Download(dst []byte, src backend.Buffer, off int) (staged b
 	if err != nil {
 		return false, err
 	}
-	if d.staging != nil {
+	pinned := d.pinned(dst)
+	if d.staging != nil && !pinned {
 		return true, d.downloadStaged(dst, from, off)
 	}
 	// The queue never writes to dst, so nothing does after an error.
@@ -537,7 +550,7 @@ func (d *fakeDevice) Download(dst []byte, src backend.Buffer, off int) (staged b
 		return false, err
 	}
 	copy(dst, own)
-	return !d.f.opt.Unified && from.release == nil, nil
+	return !d.f.opt.Unified && from.release == nil && !pinned, nil
 }
 
 func (d *fakeDevice) ImportAlign() int { return d.f.opt.ImportAlign }
@@ -557,6 +570,77 @@ func (d *fakeDevice) Import(mem []byte, _ bool, release func()) (backend.Buffer,
 	buf.address = d.addressFor(buf.extent)
 	d.live[buf.handle] = buf
 	return backend.Buffer{Handle: buf.handle, Size: len(mem)}, nil
+}
+
+// A fakePin is host memory that is page-locked.
+type fakePin struct {
+	d    *fakeDevice
+	mem  []byte
+	over bool // the device was closed, or Unpin called
+	gone bool // Unpin was called
+}
+
+func (d *fakeDevice) PinAlign() int { return d.f.opt.ImportAlign }
+
+func (d *fakeDevice) Pin(mem []byte) (backend.Pin, error) {
+	if err, _ := d.begin(OpPin); err != nil {
+		return nil, err
+	}
+	f := d.f
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if at, unit := uintptr(unsafe.Pointer(unsafe.SliceData(mem))), f.opt.ImportAlign; unit == 0 || len(mem) == 0 || len(mem)%unit != 0 || at%uintptr(unit) != 0 {
+		f.violate("page-locking of %d bytes at %#x: no whole pieces of %d", len(mem), at, unit)
+		return nil, errBroken
+	}
+	x := &fakePin{d: d, mem: mem}
+	d.pins = append(d.pins, x)
+	d.pinsEver = append(d.pinsEver, x)
+	return x, nil
+}
+
+// pinned reports whether all of mem is page-locked.
+func (d *fakeDevice) pinned(mem []byte) bool {
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	return slices.ContainsFunc(d.pins, func(x *fakePin) bool {
+		begin, at := uintptr(unsafe.Pointer(unsafe.SliceData(x.mem))), uintptr(unsafe.Pointer(unsafe.SliceData(mem)))
+		return at >= begin && at-begin < uintptr(len(x.mem)) && uintptr(len(mem)) <= uintptr(len(x.mem))-(at-begin)
+	})
+}
+
+func (x *fakePin) Held() bool {
+	x.d.f.mu.Lock()
+	defer x.d.f.mu.Unlock()
+	return !x.over
+}
+
+func (x *fakePin) Unpin(gone func()) {
+	f := x.d.f
+	f.mu.Lock()
+	if x.gone {
+		f.violate("page-locked memory was given back twice")
+	}
+	x.gone = true
+	x.d.unpin(x)
+	f.mu.Unlock()
+	gone()
+}
+
+// unpin ends a pin, whose memory must still be there. The lock is held.
+func (d *fakeDevice) unpin(x *fakePin) {
+	if x.over {
+		return
+	}
+	x.over = true
+	d.pins = slices.DeleteFunc(d.pins, func(o *fakePin) bool { return o == x })
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			d.f.violate("page-locked memory went before the driver had let go of it")
+		}
+	}()
+	_ = bytes.Count(x.mem, []byte{0}) // reads all of it
 }
 
 func (d *fakeDevice) Done(p backend.Point) bool {
@@ -632,6 +716,9 @@ func (d *fakeDevice) Close() error {
 		if b.release != nil {
 			b.release()
 		}
+	}
+	for len(d.pins) > 0 {
+		d.unpin(d.pins[0])
 	}
 	return nil
 }

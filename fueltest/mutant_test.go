@@ -95,6 +95,20 @@ func (m *mutant) Import(mem []byte, mayFault bool, release func()) (backend.Buff
 	return m.inner.Import(mem, mayFault, release)
 }
 
+func (m *mutant) PinAlign() int { return m.inner.PinAlign() }
+
+func (m *mutant) Pin(mem []byte) (backend.Pin, error) {
+	p, err := m.inner.Pin(mem)
+	if err == nil && m.keep {
+		p = keptPin{p}
+	}
+	return p, err
+}
+
+type keptPin struct{ backend.Pin }
+
+func (p keptPin) Unpin(gone func()) { kept = append(kept, func() { p.Pin.Unpin(gone) }) }
+
 // mutants are the faults that drivers are known to have had, and the suite
 // must find.
 var mutants = []struct {
@@ -257,6 +271,17 @@ var mutants = []struct {
 		m.free = func(backend.Buffer, backend.Point) {}
 	}},
 	{"host memory is never let go of", "import", FakeOptions{ImportAlign: 4096}, func(m *mutant) { m.keep = true }},
+	{"an upload from page-locked memory returns too early", "pin", FakeOptions{ImportAlign: 4096, Lazy: true}, func(m *mutant) {
+		m.upload = func(dst backend.Buffer, off int, src []byte) (backend.Point, bool, error) {
+			if !m.inner.pinned(src) {
+				return m.Device.Upload(dst, off, src)
+			}
+			to := m.inner.live[dst.Handle]
+			return m.inner.submit(func() error { copy(to.bytes(off, len(src)), src); return nil }, to), false, nil
+		}
+		m.wait = func(context.Context, backend.Point) error { return nil } // as a driver that trusts in page-locked memory
+	}},
+	{"page-locked memory is never let go of", "pin", FakeOptions{ImportAlign: 4096}, func(m *mutant) { m.keep = true }},
 	{"memory is one for all", "copy", FakeOptions{}, func(m *mutant) {
 		var shared backend.Buffer
 		m.alloc = func(n int, zero bool) (backend.Buffer, error) {

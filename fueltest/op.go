@@ -23,12 +23,13 @@ const (
 	OpHandles                // ask for the handles that Visit hands out
 	OpClose                  // close a device
 	OpImport                 // use host memory as the device's own
+	OpPin                    // page-lock host memory
 	numOps
 )
 
 var opNames = [numOps]string{
 	"probe", "open", "memory", "alloc", "free", "fill", "copy", "upload",
-	"download", "done", "wait", "wait external", "handles", "close", "import",
+	"download", "done", "wait", "wait external", "handles", "close", "import", "pin",
 }
 
 // String returns the name in lower case.
@@ -43,7 +44,7 @@ func (op Op) String() string {
 // FailEvery and LostFrom count.
 func (op Op) canFail() bool {
 	switch op {
-	case OpAlloc, OpFill, OpCopy, OpUpload, OpDownload, OpWait, OpWaitExternal, OpImport:
+	case OpAlloc, OpFill, OpCopy, OpUpload, OpDownload, OpWait, OpWaitExternal, OpImport, OpPin:
 		return true
 	}
 	return false

@@ -72,6 +72,7 @@ var parts = []part{
 	{"reader and writer", checkReaderWriter},
 	{"to", checkTo},
 	{"import", checkImport},
+	{"pin", checkPin},
 	{"context", checkContext},
 	{"zero length", checkZeroLength},
 	{"closed", checkClosed},

@@ -37,6 +37,15 @@ func (x *subject) homes() []home {
 		copy(b, in)
 		return one(s)
 	}})
+	if x.dev.Kind != fuel.CPU {
+		pinned := func(b []byte) *fuel.Storage { s, _ := x.pinned(b); return s }
+		list = append(list, home{"memory that is page-locked for " + x.dev.String(), func(b []byte) []*fuel.Storage {
+			return one(pinned(b))
+		}}, home{"a View of shared memory that is page-locked for " + x.dev.String(), func(b []byte) []*fuel.Storage {
+			s := pinned(append([]byte{1, 2, 3, 4, 5}, b...))
+			return append(one(x.must(s.View(5, len(b)))), s, x.must(s.Clone()))
+		}})
+	}
 	if x.imports(x.dev) {
 		list = append(list, home{"host memory that " + x.dev.String() + " imports", func(b []byte) []*fuel.Storage {
 			s := x.must(fuel.FromBytes(fuel.Device{}, fuel.U8, b))

@@ -152,12 +152,13 @@ type Device interface {
 	// as Upload has it.
 	Download(dst []byte, src Buffer, off int) (staged bool, err error)
 
-	// Staging tells through how many bytes of host memory an Upload to b would
-	// go if it came now, or, with read set, a Download from b; and why, in
-	// words for a person. 0 is none: the host reaches b itself. The zero Buffer
-	// stands for one that is allocated for the transfer. It asks nothing of
-	// the device, and what others do meanwhile may change the answer.
-	Staging(b Buffer, read bool) (size int, why string)
+	// Staging tells through how many bytes of host memory an Upload of mem to b
+	// from off on would go if it came now, or, with read set, a Download from
+	// there to mem; and why, in words for a person. 0 is none: the host reaches b itself, or the
+	// device reaches mem. The zero Buffer stands for one that is allocated for
+	// the transfer. It asks nothing of the device, reads nothing of mem, and
+	// what others do meanwhile may change the answer.
+	Staging(b Buffer, off int, mem []byte, read bool) (size int, why string)
 
 	// Done reports whether p has passed. It does not block.
 	Done(p Point) bool
@@ -193,6 +194,31 @@ type Importer interface {
 	// that reading mem may: only the device may do it then, at the user's risk.
 	// A refusal is an error after which release is not called.
 	Import(mem []byte, mayFault bool, release func()) (Buffer, error)
+}
+
+// A Pinner is a Device that can page-lock host memory: an Upload from a part of
+// it, or a Download to one, needs no staging then.
+type Pinner interface {
+	// PinAlign is what address and length of the host memory must be multiples
+	// of, in bytes, a power of two; 0 where the device cannot.
+	PinAlign() int
+
+	// Pin page-locks mem, which cannot fault and can be written. It stays where
+	// it is until Unpin has told that the driver has let go of it. A refusal is
+	// an error, and the driver has nothing of mem then.
+	Pin(mem []byte) (Pin, error)
+}
+
+// A Pin is host memory that a Pinner has page-locked.
+type Pin interface {
+	// Held reports whether it still is: Close of the device ends it.
+	Held() bool
+
+	// Unpin gives the memory back; nobody starts a transfer with it any more.
+	// It calls gone, once, when the driver has nothing to do with the memory
+	// any more: mostly before it returns, later where the driver refuses, and
+	// never where it does so to the end.
+	Unpin(gone func())
 }
 
 // A Cacher is a Device that keeps freed memory to hand it out again. The core

@@ -28,6 +28,7 @@ type Device struct {
 	mem  *memory
 	up   staging
 	down staging
+	pins pins
 
 	forced   bool          // never direct
 	external atomic.Uint64 // Point of the newest OpWait
@@ -167,7 +168,7 @@ func (d *Device) idle(s *span) bool {
 
 // Staging implements backend.Device. An Upload does not wait for work that is
 // on the way to b, and stages then; a Download does.
-func (d *Device) Staging(b backend.Buffer, read bool) (size int, why string) {
+func (d *Device) Staging(b backend.Buffer, off int, mem []byte, read bool) (size int, why string) {
 	if d.enter() != nil {
 		return 0, ""
 	}
@@ -185,6 +186,9 @@ func (d *Device) Staging(b backend.Buffer, read bool) (size int, why string) {
 		}
 	}
 	if why == "" {
+		return 0, ""
+	}
+	if x, _ := d.pinned(mem, off); x != nil {
 		return 0, ""
 	}
 	return s.size(), why
@@ -311,6 +315,10 @@ func (d *Device) upload(to *span, off int, src []byte, whole int) (p backend.Poi
 		copyHost(b, src)
 		return d.lastUse(to), false, nil
 	}
+	if x, at := d.pinned(src, off); x != nil {
+		p, err = d.uploadPinned(to, off, x, at, len(src))
+		return p, false, d.q.note(err)
+	}
 	p, err = d.up.upload(to, off, src, whole)
 	return p, true, d.q.note(err)
 }
@@ -340,6 +348,9 @@ func (d *Device) download(dst []byte, from *span, off int) (staged bool, err err
 	if b != nil {
 		copyHost(dst, b)
 		return false, nil
+	}
+	if x, at := d.pinned(dst, off); x != nil {
+		return false, d.q.note(d.downloadPinned(x, at, from, off, len(dst)))
 	}
 	return true, d.q.note(d.down.download(dst, from, off))
 }
@@ -477,6 +488,7 @@ func (d *Device) Close() error {
 	d.closed = true
 	d.up.close()
 	d.down.close()
+	d.unpinAll()
 	d.mem.close()
 	if err := d.port.Close(); err != nil {
 		return fmt.Errorf("closing the device: %w", err)

@@ -7,17 +7,25 @@ import (
 )
 
 // An Importer is a Port that can make a Block of host memory. Device asks it
-// where a user wants a copy to be none.
+// where a user wants a copy to be none, and for host memory that transfers use
+// where it is.
 type Importer interface {
 	// ImportAlign is the unit of what can be imported, in bytes, a power of
 	// two; 0 where the device cannot.
 	ImportAlign() int
 
 	// Import makes a Block of mem, without a copy. Address and length are
-	// multiples of ImportAlign, and work only reads it. What the host wrote
-	// before work is submitted that work sees: a Port refuses where it does
-	// not. Release gives the Block back, and lets go of mem.
-	Import(mem []byte) (Block, error)
+	// multiples of ImportAlign. Where fixed is set mem cannot be written, and
+	// work only reads it. What the host wrote before work is submitted that work
+	// sees, and the host what work wrote, when it has passed: a Port refuses
+	// where that is not so. One memory may be in several Blocks, unless the Port
+	// refuses.
+	Import(mem []byte, fixed bool) (Block, error)
+
+	// LetGo is Release of such a Block, and reports whether the driver has let
+	// go of its memory. Where it has not, the Port calls later when it has:
+	// from a later call, or Close, or never.
+	LetGo(b Block, later func()) bool
 }
 
 // ImportAlign implements backend.Importer.
@@ -41,24 +49,14 @@ func (d *Device) Import(mem []byte, mayFault bool, release func()) (backend.Buff
 	return b, d.q.note(err)
 }
 
-// adopt gets a Block of host memory, which is in no space.
+// adopt gets a Buffer of host memory, which is in no space.
 func (m *memory) adopt(mem []byte, mayFault bool, release func()) (backend.Buffer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.closed {
-		return backend.Buffer{}, backend.ErrClosed
-	}
-	if m.lim.MaxBlock > 0 && len(mem) > m.lim.MaxBlock {
-		return backend.Buffer{}, fmt.Errorf("%w: %d bytes, and one allocation has %d at most", backend.ErrTooLarge, len(mem), m.lim.MaxBlock)
-	}
-	if err := m.room(Storage); err != nil {
-		return backend.Buffer{}, err
-	}
-	b, err := m.port.(Importer).Import(mem)
+	b, err := m.bring(mem, mayFault)
 	if err != nil {
 		return backend.Buffer{}, err
 	}
-	m.count++
 	// The host reads its own memory itself, unless that may fault.
 	b.Host, b.Coherent, b.Cached = mem, true, true
 	if mayFault {
@@ -66,6 +64,24 @@ func (m *memory) adopt(mem []byte, mayFault bool, release func()) (backend.Buffe
 	}
 	s := &span{slab: &slab{block: b}, size: len(mem), live: true, release: release}
 	return backend.Buffer{Handle: m.name(s), Size: len(mem)}, nil
+}
+
+// bring gets a Block of host memory. m.mu is held.
+func (m *memory) bring(mem []byte, fixed bool) (Block, error) {
+	if m.closed {
+		return Block{}, backend.ErrClosed
+	}
+	if m.lim.MaxBlock > 0 && len(mem) > m.lim.MaxBlock {
+		return Block{}, fmt.Errorf("%w: %d bytes, and one allocation has %d at most", backend.ErrTooLarge, len(mem), m.lim.MaxBlock)
+	}
+	if err := m.room(Storage); err != nil {
+		return Block{}, err
+	}
+	b, err := m.port.(Importer).Import(mem, fixed)
+	if err == nil {
+		m.count++
+	}
+	return b, err
 }
 
 // adopted reports whether a Buffer is host memory.
@@ -106,21 +122,24 @@ func (d *Device) disown(b backend.Buffer, after backend.Point) {
 // leave gives a span of host memory back, unless that was done.
 func (m *memory) leave(s *span) {
 	m.mu.Lock()
-	mine := m.leaving[s]
-	if mine {
-		m.let(s)
-	}
+	gone := m.leaving[s] && m.let(s)
 	m.mu.Unlock()
-	if mine {
+	if gone {
 		s.release() // not under the lock: what it ends may be anything
 	}
 }
 
-// let gives the Block of an adopted span back. m.mu is held.
-func (m *memory) let(s *span) {
+// let gives the Block of an adopted span back, and reports whether its memory
+// may be let go of now. m.mu is held.
+func (m *memory) let(s *span) bool {
 	delete(m.leaving, s)
-	m.port.Release(s.slab.block)
+	return m.letGo(s.slab.block, func() { go s.release() })
+}
+
+// letGo gives a Block of host memory back. m.mu is held.
+func (m *memory) letGo(b Block, later func()) bool {
 	m.count--
+	return m.port.(Importer).LetGo(b, later)
 }
 
 // disownAll gives all host memory back, when no work uses it any more, and
@@ -132,8 +151,9 @@ func (m *memory) disownAll() (release []func()) {
 		}
 	}
 	for s := range m.leaving {
-		m.let(s)
-		release = append(release, s.release)
+		if m.let(s) {
+			release = append(release, s.release)
+		}
 	}
 	return release
 }

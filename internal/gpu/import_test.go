@@ -23,7 +23,12 @@ type importingPort struct{ *softPort }
 
 func (p importingPort) ImportAlign() int { return 4096 }
 
-func (p importingPort) Import(mem []byte) (gpu.Block, error) {
+func (p importingPort) LetGo(b gpu.Block, later func()) bool {
+	p.Release(b)
+	return true
+}
+
+func (p importingPort) Import(mem []byte, fixed bool) (gpu.Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at := uintptr(unsafe.Pointer(unsafe.SliceData(mem))); len(mem) == 0 || at%4096 != 0 || len(mem)%4096 != 0 {
@@ -69,7 +74,7 @@ func TestConformanceWithImport(t *testing.T) {
 		t.Run(kind.name, func(t *testing.T) {
 			fueltest.TestDriver(t, func(t *testing.T) fuel.Device {
 				p := newSoftPort(t, kind, bytewise)
-				return registerAny(t, importingPort{p}, backend.DeviceInfo{Name: kind.name, Memory: p.Memory(), Alignment: 64, HostImport: true}, bytewise, gpu.Config{})
+				return registerAny(t, importingPort{p}, backend.DeviceInfo{Name: kind.name, Memory: p.Memory(), Alignment: 64, HostImport: true, Pinned: true}, bytewise, gpu.Config{})
 			})
 		})
 	}

@@ -259,7 +259,7 @@ func TestStagingNeverInsistsOnItsSize(t *testing.T) {
 			ok(t, err)
 			_, err = d.Download(got, b, 0)
 			ok(t, err)
-			size, why := d.Staging(b, false)
+			size, why := d.Staging(b, 0, nil, false)
 			if !staged || size != min(most, 8<<20) || why == "" || !bytes.Equal(got, want) {
 				t.Errorf("%d bytes of staging: it has %d (%s), or other bytes came", most, size, why)
 			}

@@ -75,7 +75,7 @@ func TestCallsPassEveryParameter(t *testing.T) {
 		count[f.name] = len(f.classes)
 	}
 	found := map[string]int{}
-	for _, file := range []string{"cuda.go", "port.go", "clock.go", "peer.go", "library.go", "result.go"} {
+	for _, file := range []string{"cuda.go", "port.go", "clock.go", "peer.go", "register.go", "library.go", "result.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,7 @@ func TestResultsHaveTheirNames(t *testing.T) {
 		"OUT_OF_MEMORY": outOfMemory, "DEINITIALIZED": deinitialized, "STUB_LIBRARY": stubLibrary, "DEVICE_UNAVAILABLE": deviceUnavailable,
 		"NO_DEVICE": noDevice, "INVALID_CONTEXT": invalidContext, "ECC_UNCORRECTABLE": eccUncorrectable, "NVLINK_UNCORRECTABLE": nvlinkUncorrectable,
 		"CONTAINED": contained, "OPERATING_SYSTEM": operatingSystem, "NOT_READY": notReady, "ILLEGAL_ADDRESS": illegalAddress,
-		"LAUNCH_TIMEOUT": launchTimeout, "PEER_ACCESS_ALREADY_ENABLED": peerAlreadyEnabled, "CONTEXT_IS_DESTROYED": contextIsDestroyed, "ASSERT": deviceAssert, "HARDWARE_STACK_ERROR": hardwareStackError,
+		"LAUNCH_TIMEOUT": launchTimeout, "PEER_ACCESS_ALREADY_ENABLED": peerAlreadyEnabled, "CONTEXT_IS_DESTROYED": contextIsDestroyed, "HOST_MEMORY_NOT_REGISTERED": notRegistered, "ASSERT": deviceAssert, "HARDWARE_STACK_ERROR": hardwareStackError,
 		"ILLEGAL_INSTRUCTION": illegalInstruction, "MISALIGNED_ADDRESS": misalignedAddress, "INVALID_ADDRESS_SPACE": invalidAddressSpace,
 		"INVALID_PC": invalidPC, "LAUNCH_FAILED": launchFailed, "TENSOR_MEMORY_LEAK": tensorMemoryLeak, "SYSTEM_NOT_READY": systemNotReady,
 		"SYSTEM_DRIVER_MISMATCH": systemMismatch, "COMPAT_NOT_SUPPORTED_ON_DEVICE": compatNotSupported,
@@ -151,7 +151,9 @@ func TestConstantsAreThoseOfTheDriver(t *testing.T) {
 		"CU_DEVICE_ATTRIBUTE_INTEGRATED": attributeIntegrated, "CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY": attributeManaged,
 		"CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS": attributeConcurrentManaged,
 		"CU_STREAM_NON_BLOCKING":                        nonBlocking, "CU_EVENT_BLOCKING_SYNC": blockingSync, "CU_EVENT_DISABLE_TIMING": noTiming,
-		"CU_MEM_ATTACH_GLOBAL": attachGlobal,
+		"CU_MEM_ATTACH_GLOBAL":                        attachGlobal,
+		"CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED": attributeHostRegister, "CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED": attributeReadOnlyRegister,
+		"CU_MEMHOSTREGISTER_PORTABLE": hostRegisterPortable, "CU_MEMHOSTREGISTER_DEVICEMAP": hostRegisterDeviceMap, "CU_MEMHOSTREGISTER_READ_ONLY": hostRegisterReadOnly,
 	} {
 		if want, known := a.constants[name]; !known || v != want {
 			t.Errorf("%s is %d, and not %d", name, want, v)

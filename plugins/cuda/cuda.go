@@ -43,6 +43,9 @@ type physical struct {
 	shares  bool // its memory is the host's
 	managed bool // and one allocation is for both, at the same time
 	peer    bool // it can reach another device
+
+	registers      bool // host memory
+	registersFixed bool // also such as cannot be written
 }
 
 func newDriver(libraries []string, c gpu.Config) *driver {
@@ -144,6 +147,8 @@ func (l *library) describe(ordinal int32) (*physical, error) {
 	// What the driver says, and not what the sizes look like (llama.cpp#17536).
 	p.shares = l.has(attributeIntegrated, p.device)
 	p.managed = p.shares && l.MemAllocManaged.Valid() && l.has(attributeManaged, p.device) && l.has(attributeConcurrentManaged, p.device)
+	p.registers = l.MemHostRegister.Valid() && l.MemHostUnregister.Valid() && l.MemHostGetDevicePointer.Valid() && l.has(attributeHostRegister, p.device)
+	p.registersFixed = p.registers && l.has(attributeReadOnlyRegister, p.device)
 	return p, nil
 }
 
@@ -162,6 +167,9 @@ func (p *physical) info() backend.DeviceInfo {
 		Alignment: alignment,
 		Unified:   p.managed,
 		Peer:      p.peer,
+		// One call does both.
+		Pinned:     p.registers,
+		HostImport: p.registers,
 	}
 }
 

@@ -142,6 +142,18 @@ func BenchmarkGPUTransfer(b *testing.B) {
 				b.Error(err)
 			}
 		})
+		locked, err := fuel.Alloc(fuel.Device{}, fuel.U8, size, &fuel.Options{Pinned: devices[0].Device, PinnedOnly: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		for name, way := range map[string][2]*fuel.Storage{"upload": {s, locked}, "download": {locked, s}} {
+			u.bench(b, "op="+name+"/impl=fuel-pinned", size, func() {
+				if err := way[0].CopyFrom(context.Background(), way[1], nil); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		locked.Close()
 		dev, pinned := new(uintptr), new(unsafe.Pointer)
 		u.inside(func() {
 			u.ok(u.proc("cuMemAlloc_v2").Call(uintptr(unsafe.Pointer(dev)), uintptr(size)))

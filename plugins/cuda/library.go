@@ -86,6 +86,11 @@ type calls struct {
 	MemHostAlloc    dl.Proc `c:"cuMemHostAlloc ptr size 32"`
 	MemFreeHost     dl.Proc `c:"cuMemFreeHost ptr"`
 
+	// Without these three host memory stays ordinary.
+	MemHostRegister         dl.Proc `c:"cuMemHostRegister_v2 ptr size 32" or:"cuMemHostRegister" optional:"4.0"`
+	MemHostUnregister       dl.Proc `c:"cuMemHostUnregister ptr" optional:"4.0"`
+	MemHostGetDevicePointer dl.Proc `c:"cuMemHostGetDevicePointer_v2 ptr ptr 32" optional:"3.2"`
+
 	MemcpyHtoD dl.Proc `c:"cuMemcpyHtoDAsync_v2 64 ptr size ptr"`
 	MemcpyDtoH dl.Proc `c:"cuMemcpyDtoHAsync_v2 ptr 64 size ptr"`
 	MemcpyDtoD dl.Proc `c:"cuMemcpyDtoDAsync_v2 64 64 size ptr"`

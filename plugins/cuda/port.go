@@ -41,7 +41,8 @@ type port struct {
 	mu   sync.Mutex
 	left []gpu.Block // that the driver would not take back
 
-	peers peers
+	peers      peers
+	registered registrations
 }
 
 // openPort opens the device. The primary context of a device that was lost is
@@ -109,7 +110,8 @@ const (
 	managedMemory
 	pinnedMemory
 	pageableMemory
-	memoryMask = 3
+	registeredMemory // the core's, on the host
+	memoryMask       = 7
 )
 
 func addressOf(b gpu.Block, off int) uintptr { return uintptr(b.ID&^memoryMask) + uintptr(off) }
@@ -180,7 +182,7 @@ func (p *port) staging(n int) (gpu.Block, error) {
 	return hostBlock(unsafe.Pointer(unsafe.SliceData(mem)), n, pageableMemory), nil
 }
 
-// Release implements gpu.Port.
+// Release implements gpu.Port. LetGo is that of registered memory.
 func (p *port) Release(b gpu.Block) {
 	if p.free(b) != nil {
 		p.mu.Lock()
@@ -278,10 +280,16 @@ func (p *port) queue(op gpu.Op) error {
 	}
 	dst, src := addressOf(op.Dst, op.DstOff), addressOf(op.Src, op.SrcOff)
 	switch {
+	case onHost(op.Src) && !onHost(op.Dst):
+		return p.failed("cuMemcpyHtoDAsync", p.MemcpyHtoD.Call(dst, src, n, p.stream))
 	case op.Kind == gpu.OpPeer:
 		return p.failed("cuMemcpyPeerAsync", p.MemcpyPeer.Call(dst, p.context, src, op.From.(*port).context, n, p.stream))
-	case onHost(op.Src):
-		return p.failed("cuMemcpyHtoDAsync", p.MemcpyHtoD.Call(dst, src, n, p.stream))
+	case onHost(op.Src): // and both are: it goes through the device
+		at := p.deviceAddress(op.Src)
+		if at == 0 {
+			return errors.New("the driver does not tell where the device has that memory of the host")
+		}
+		return p.failed("cuMemcpyDtoHAsync", p.MemcpyDtoH.Call(dst, at+uintptr(op.SrcOff), n, p.stream))
 	case onHost(op.Dst):
 		return p.failed("cuMemcpyDtoHAsync", p.MemcpyDtoH.Call(dst, src, n, p.stream))
 	}
@@ -326,7 +334,11 @@ func (p *port) Pageable() bool { return p.pageable.Load() }
 
 // Handles implements gpu.Port.
 func (p *port) Handles(b gpu.Block) backend.Handles {
-	return backend.Handles{Buffer: uint64(addressOf(b, 0)), Device: uint64(p.context), Queue: uint64(p.stream)}
+	at := addressOf(b, 0)
+	if b.ID&memoryMask == registeredMemory {
+		at = p.deviceAddress(b)
+	}
+	return backend.Handles{Buffer: uint64(at), Device: uint64(p.context), Queue: uint64(p.stream)}
 }
 
 // Close implements gpu.Port.
@@ -340,7 +352,7 @@ func (p *port) Close() error {
 			break
 		}
 	}
-	return errors.Join(err, p.release())
+	return errors.Join(err, p.closeRegistrations(p.release))
 }
 
 func (p *port) destroyStream() error {

@@ -51,7 +51,7 @@ func TestDevicesAreDescribed(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	d := r.Devices[1]
-	if d.Name != "Stand-in 1" || d.UUID != "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f" || d.Memory.Total != 123000000 || d.MaxAlloc != 123000000 || d.Alignment != 256 || d.Unified || d.Pinned || d.Peer {
+	if d.Name != "Stand-in 1" || d.UUID != "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f" || d.Memory.Total != 123000000 || d.MaxAlloc != 123000000 || d.Alignment != 256 || d.Unified || !d.Pinned || !d.HostImport || d.Peer {
 		t.Errorf("%+v", d)
 	}
 }
@@ -80,15 +80,17 @@ func TestOnlyTheAttributeMakesADeviceUnified(t *testing.T) {
 	}
 }
 
+// rename returns the flags that build a stand-in without some functions.
+func rename(names ...string) (flags []string) {
+	for _, n := range names {
+		flags = append(flags, fmt.Sprintf("-D%s=gone_%s", n, n))
+	}
+	return flags
+}
+
 // Report 20 (ollama#5493): what is optional may be missing, and the rest works.
 // Report 16 (yzma#106): a missing function is never called.
 func TestMissingFunctions(t *testing.T) {
-	rename := func(names ...string) (flags []string) {
-		for _, n := range names {
-			flags = append(flags, fmt.Sprintf("-D%s=gone_%s", n, n))
-		}
-		return flags
-	}
 	t.Run("optional", func(t *testing.T) {
 		f := newFake(t, "attr 18 1", rename("cuGetErrorName", "cuDeviceGetUuid_v2", "cuMemAllocManaged")...)
 		dev := f.use(0)
@@ -807,7 +809,9 @@ func (m *model) step() error {
 	s, b := m.all[i], m.want[i]
 	off := rng.IntN(s.LenBytes())
 	n := 1 + rng.IntN(s.LenBytes()-off)
-	switch rng.IntN(7) {
+	switch rng.IntN(8) {
+	case 7:
+		return m.pinned(s, i, off, n, failed)
 	case 0:
 		c, err := s.Clone()
 		if !failed(err) {
@@ -856,6 +860,39 @@ func (m *model) step() error {
 	return nil
 }
 
+// pinned reads n bytes of Storage i to page-locked memory and writes others from
+// there; some of that memory the device imports as well.
+func (m *model) pinned(s *fuel.Storage, i, off, n int, failed func(error) bool) error {
+	ctx := context.Background()
+	p, err := fuel.Alloc(fuel.Device{}, fuel.U8, n, &fuel.Options{Pinned: m.dev})
+	if err != nil {
+		return err // the host has memory, and the driver's refusal is none
+	}
+	defer p.Close()
+	got := make([]byte, n)
+	if !failed(p.CopyRange(ctx, 0, s, off, n, nil)) && m.want[i] != nil {
+		if _, err := p.ReadAt(got, 0); err != nil || !bytes.Equal(got, m.want[i][off:off+n]) {
+			return fmt.Errorf("%d bytes at %d are wrong in page-locked memory, %v", n, off, err)
+		}
+	}
+	b := random(m.rng, n)
+	if _, err := p.WriteAt(b, 0); err != nil {
+		return err
+	}
+	if failed(s.CopyRange(ctx, off, p, 0, n, nil)) {
+		m.want[i] = nil
+	} else if m.want[i] != nil {
+		copy(m.want[i][off:], b)
+	}
+	if m.rng.IntN(3) == 0 {
+		t, err := p.To(ctx, m.dev, &fuel.CopyOptions{Import: true})
+		if !failed(err) {
+			m.add(t, b)
+		}
+	}
+	return p.Fill(ctx, []byte{0xD1}) // at once: nobody reads it any more
+}
+
 // check looks at all of them, and closes them.
 func (m *model) check(t *testing.T, what string) {
 	t.Helper()
@@ -878,6 +915,15 @@ func TestEveryKthFailureNeitherLeaksNorCorrupts(t *testing.T) {
 	if testing.Short() || race.Enabled {
 		steps, most = 60, 12
 	}
+	before, err := fuel.MemStats(fuel.Device{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // when every device is closed
+		if now, err := fuel.MemStats(fuel.Device{}); err != nil || now.InUse != before.InUse {
+			t.Errorf("%d bytes of the host are in use, and %d were before, %v", now.InUse, before.InUse, err)
+		}
+	})
 	for _, script := range []string{"total 200000000", "total 200000000;attr 18 1"} {
 		for k := 1; k <= most; k++ {
 			for _, code := range []int{2, 1} {

@@ -29,6 +29,7 @@ const (
 	peerAlreadyEnabled  result = 704
 	contextIsDestroyed  result = 709
 	deviceAssert        result = 710
+	notRegistered       result = 713
 	hardwareStackError  result = 714
 	illegalInstruction  result = 715
 	misalignedAddress   result = 716

@@ -97,6 +97,7 @@ func (m *metal) info(d *description) backend.DeviceInfo {
 		Alignment: align,
 		Unified:   d.unified,
 
+		Pinned:     d.unified,
 		HostImport: d.unified,
 	}
 }

@@ -112,7 +112,7 @@ func (p *port) ImportAlign() int {
 }
 
 // Import implements gpu.Importer. Metal lets go of the memory when the buffer goes.
-func (p *port) Import(mem []byte) (b gpu.Block, err error) {
+func (p *port) Import(mem []byte, _ bool) (b gpu.Block, err error) {
 	p.pool(func() {
 		// No block to call in the end.
 		buffer := p.get(p.dev.object, newBufferNoCopy, uintptr(unsafe.Pointer(unsafe.SliceData(mem))), uintptr(len(mem)), storageShared, 0)
@@ -123,6 +123,12 @@ func (p *port) Import(mem []byte) (b gpu.Block, err error) {
 		b = gpu.Block{ID: uint64(buffer), Size: len(mem), Host: mem, Coherent: true, Cached: true}
 	})
 	return b, err
+}
+
+// LetGo implements gpu.Importer.
+func (p *port) LetGo(b gpu.Block, _ func()) bool {
+	p.Release(b)
+	return true
 }
 
 // Release implements gpu.Port.

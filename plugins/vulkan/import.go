@@ -41,7 +41,7 @@ func (p *port) ImportAlign() int {
 
 // Import implements gpu.Importer. Drivers refuse memory of some kinds, above
 // all of mapped files (parallel-rdp-standalone#1).
-func (p *port) Import(mem []byte) (gpu.Block, error) {
+func (p *port) Import(mem []byte, _ bool) (gpu.Block, error) {
 	var pin pinned
 	defer pin.Unpin()
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(mem))) // not the Go heap's
@@ -66,6 +66,12 @@ func (p *port) Import(mem []byte) (gpu.Block, error) {
 	defer p.mu.Unlock()
 	p.blocks[*buffer] = &block{memory: memory} // nothing of a heap
 	return gpu.Block{ID: *buffer, Size: len(mem)}, nil
+}
+
+// LetGo implements gpu.Importer: freeing cannot fail.
+func (p *port) LetGo(b gpu.Block, _ func()) bool {
+	p.Release(b)
+	return true
 }
 
 // importTo gives a buffer host memory, which may be of the types of which allowed

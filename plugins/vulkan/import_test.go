@@ -145,7 +145,7 @@ func TestImportedFileIsTheFile(t *testing.T) {
 // A refusing port is one whose driver takes no pointer: lavapipe takes any.
 type refusing struct{ *port }
 
-func (refusing) Import([]byte) (gpu.Block, error) {
+func (refusing) Import([]byte, bool) (gpu.Block, error) {
 	return gpu.Block{}, failed("vkAllocateMemory", invalidHandle)
 }
 
@@ -196,7 +196,7 @@ func TestImportWithoutATypeOfMemoryIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hostmem.Release(mem)
-	b, err := p.Import(mem)
+	b, err := p.Import(mem, false)
 	if err != nil {
 		t.Fatal(err)
 	}

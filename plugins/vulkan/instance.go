@@ -409,6 +409,7 @@ func (d *physical) info() backend.DeviceInfo {
 		MaxAlloc:   d.maxBlock(l),
 		Alignment:  d.align(),
 		Unified:    l.unified && d.kind != typeDiscrete, // of which the host may reach all
+		Pinned:     d.importAlign > 0,
 		HostImport: d.importAlign > 0,
 	}
 }

@@ -23,15 +23,17 @@ cuDevicePrimaryCtxRetain cuDevicePrimaryCtxRelease_v2 cuCtxGetCurrent cuCtxSetCu
 cuStreamCreate cuStreamDestroy_v2 cuStreamSynchronize cuStreamWaitEvent
 cuEventCreate cuEventDestroy_v2 cuEventRecord cuEventQuery cuEventSynchronize
 cuMemAlloc_v2 cuMemAllocManaged cuMemFree_v2 cuMemGetInfo_v2 cuMemHostAlloc cuMemFreeHost
+cuMemHostRegister_v2 cuMemHostUnregister cuMemHostGetDevicePointer_v2
 cuMemcpyHtoDAsync_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoDAsync_v2 cuMemsetD32Async
 cuDeviceCanAccessPeer cuCtxEnablePeerAccess cuMemcpyPeerAsync
 """.split()
 
 CONSTANTS = {
-    "CUdevice_attribute": "INTEGRATED MANAGED_MEMORY CONCURRENT_MANAGED_ACCESS".split(),
+    "CUdevice_attribute": "INTEGRATED MANAGED_MEMORY CONCURRENT_MANAGED_ACCESS HOST_REGISTER_SUPPORTED READ_ONLY_HOST_REGISTER_SUPPORTED".split(),
     "CUstream_flags": ["CU_STREAM_NON_BLOCKING"],
     "CUevent_flags": ["CU_EVENT_BLOCKING_SYNC", "CU_EVENT_DISABLE_TIMING"],
     "CUmemAttach_flags": ["CU_MEM_ATTACH_GLOBAL"],
+    "": "CU_MEMHOSTREGISTER_PORTABLE CU_MEMHOSTREGISTER_DEVICEMAP CU_MEMHOSTREGISTER_READ_ONLY".split(),  # in no enumeration
 }
 
 # What a parameter is to the calling convention. Handles are pointers to structs
@@ -59,4 +61,4 @@ for r in driver.CUresult:
 for enum, names in CONSTANTS.items():
     for n in names:
         n = "CU_DEVICE_ATTRIBUTE_" + n if enum == "CUdevice_attribute" else n
-        print("constant", n, int(getattr(getattr(driver, enum), n)))
+        print("constant", n, int(getattr(getattr(driver, enum) if enum else driver, n)))

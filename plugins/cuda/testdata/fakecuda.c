@@ -6,6 +6,8 @@
 //     copy was queued, and one from the device spoils its destination until it runs;
 //   - memory is full of rubbish when it is new, and has an address that no host
 //     access survives; it is never given out twice;
+//   - registered memory has another address for work than for the host, and must
+//     be there until it is unregistered;
 //   - what nobody may do (work outside an allocation or of another context, freeing
 //     what queued work uses, leaving something in a context) ends the process with
 //     a message.
@@ -53,7 +55,7 @@ struct context {
 	int peer_copies;
 };
 
-enum { DEVICE, MANAGED, PINNED };
+enum { DEVICE, MANAGED, PINNED, REGISTERED }; // REGISTERED: the user's own, whose addr is the one for work
 
 struct memory {
 	struct memory *next;
@@ -129,7 +131,7 @@ static void clear(void) {
 	script.devices = DEVICES;
 	script.version = 12040;
 	script.late = 2;
-	script.attr[41] = script.attr[83] = script.attr[89] = script.attr[115] = 1;
+	script.attr[41] = script.attr[83] = script.attr[89] = script.attr[99] = script.attr[113] = script.attr[115] = 1;
 	script.attr[75] = 8;
 	script.attr[76] = 6;
 }
@@ -199,12 +201,12 @@ long fakecuda_live(void) {
 }
 
 // fakecuda_is tells what an address is: 0 the device's, 1 managed, 2 page-locked,
-// -1 none of these.
+// 3 registered (of the host, or its address for work), -1 none of these.
 long fakecuda_is(uint64_t addr) {
 	long kind = -1;
 	pthread_mutex_lock(&lock);
 	for (struct memory *m = memories; m; m = m->next)
-		if (addr >= m->addr && addr < m->addr + m->size) kind = m->kind;
+		if (addr - m->addr < m->size || (m->kind == REGISTERED && addr - (uintptr_t)m->bytes < m->size)) kind = m->kind;
 	pthread_mutex_unlock(&lock);
 	return kind;
 }
@@ -372,8 +374,8 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice d) {
 			continue;
 		}
 		if (!c->broken) die("%zu bytes at %#lx are left in a context", m->size, (long)m->addr);
-		munmap(m->bytes, m->size);
-		if (m->kind == PINNED) pinned_used -= m->size;
+		if (m->kind != REGISTERED) munmap(m->bytes, m->size);
+		if (m->kind == PINNED || m->kind == REGISTERED) pinned_used -= m->size;
 		*p = m->next;
 	}
 	if (!c->broken && c->streams + c->events) die("%d streams and %d events are left in a context", c->streams, c->events);
@@ -458,12 +460,13 @@ static struct memory *on_device(const char *name, uint64_t addr, size_t n, size_
 static struct memory *on_host(const char *name, const void *p, size_t n) {
 	uint64_t addr = (uintptr_t)p;
 	if (addr >= 0x100000000000 && addr < next_addr) die("%s: a device's address as the host's", name);
-	for (struct memory *m = memories; m; m = m->next)
-		if (m->kind == PINNED && addr >= m->addr && addr < m->addr + m->size) {
-			if (n > m->size - (addr - m->addr)) die("%s: %zu bytes beyond page-locked memory", name, n);
-			m->pending++;
-			return m;
-		}
+	for (struct memory *m = memories; m; m = m->next) {
+		uint64_t host = (uintptr_t)m->bytes;
+		if ((m->kind != PINNED && m->kind != REGISTERED) || addr - host >= m->size) continue;
+		if (n > m->size - (addr - host)) die("%s: %zu bytes beyond page-locked memory", name, n);
+		m->pending++;
+		return m;
+	}
 	return 0;
 }
 
@@ -621,7 +624,7 @@ static CUresult release(const char *name, uint64_t addr, int pinned) {
 	for (struct memory **p = &memories; *p; p = &(*p)->next) {
 		struct memory *m = *p;
 		if (m->addr != addr) continue;
-		if ((m->kind == PINNED) != pinned) die("%s of another kind of memory", name);
+		if ((m->kind == PINNED) != pinned || m->kind == REGISTERED) die("%s of another kind of memory", name);
 		if (m->ctx != current) die("%s of another context's memory", name);
 		if (m->pending) die("%s while work on it is queued", name);
 		if (pinned) pinned_used -= m->size;
@@ -675,6 +678,73 @@ CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
 CUresult cuMemFreeHost(void *p) {
 	BEGIN(INSIDE);
 	return leave(release(__func__, (uintptr_t)p, 1));
+}
+
+// registered finds the registration that an address of the host is in.
+static struct memory **registered(const void *p) {
+	for (struct memory **m = &memories; *m; m = &(*m)->next)
+		if ((*m)->kind == REGISTERED && (uintptr_t)p - (uintptr_t)(*m)->bytes < (*m)->size) return m;
+	return 0;
+}
+
+// there reports whether the byte at p can be read, and writable whether it can be
+// written, too: the system looks, so that nothing faults.
+static int there(void *p, int *writable) {
+	static int ends[2];
+	if (!ends[1] && pipe(ends)) die("no pipe");
+	if (write(ends[1], p, 1) != 1) return 0;
+	char byte;
+	int w = writable && read(ends[0], p, 1) == 1;
+	if (!w && read(ends[0], &byte, 1) != 1) die("no byte in the pipe");
+	if (writable) *writable = w;
+	return 1;
+}
+
+CUresult cuMemHostRegister_v2(void *p, size_t n, unsigned flags) {
+	BEGIN(INSIDE);
+	if (!script.attr[99]) die("%s where the device does not support it", __func__);
+	if ((flags & 3) != 3 || flags & ~11) die("%s with flags %u", __func__, flags);
+	if (flags & 8 && !script.attr[113]) die("%s of memory to be read only, where the device does not support it", __func__);
+	size_t page = sysconf(_SC_PAGESIZE);
+	if (n == 0 || (uintptr_t)p % page || n % page) die("%s of %zu bytes at %p", __func__, n, p);
+	for (struct memory *m = memories; m; m = m->next) {
+		uintptr_t host = (uintptr_t)m->bytes;
+		if (m->kind == REGISTERED && (uintptr_t)p < host + m->size && host < (uintptr_t)p + n) return leave(712);
+	}
+	int writable;
+	if (!there(p, &writable)) die("%s of no memory", __func__);
+	if (!writable && !(flags & 8)) return leave(INVALID_VALUE);
+	if (n > script.pinned - pinned_used) return leave(OUT_OF_MEMORY);
+	pinned_used += n;
+	struct memory *m = calloc(1, sizeof *m);
+	m->ctx = current, m->size = n, m->bytes = p, m->kind = REGISTERED;
+	m->addr = next_addr;
+	next_addr += (n + (1 << 21)) & ~(uint64_t)511;
+	m->next = memories, memories = m;
+	return leave(SUCCESS);
+}
+
+CUresult cuMemHostUnregister(void *p) {
+	BEGIN(INSIDE);
+	struct memory **at = registered(p);
+	if (!at) return leave(713);
+	struct memory *m = *at;
+	if (p != m->bytes) return leave(INVALID_VALUE);
+	if (m->ctx != current) die("%s of memory that another context registered", __func__);
+	if (m->pending) die("%s while work on it is queued", __func__);
+	if (!there(p, 0) || !there(p + m->size - 1, 0)) die("%s of memory that has gone before", __func__);
+	pinned_used -= m->size;
+	*at = m->next;
+	free(m);
+	return leave(SUCCESS);
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *d, void *p, unsigned flags) {
+	BEGIN(INSIDE);
+	struct memory **at = registered(p);
+	if (!at || flags) return leave(INVALID_VALUE);
+	*d = (*at)->addr + ((uintptr_t)p - (uintptr_t)(*at)->bytes);
+	return leave(SUCCESS);
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total) {

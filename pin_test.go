@@ -1,0 +1,217 @@
+package fuel_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-fuel/fuel"
+	kernels "github.com/go-fuel/fuel/cpu"
+	"github.com/go-fuel/fuel/fueltest"
+	"github.com/go-fuel/fuel/internal/require"
+)
+
+// pinner registers a fake that can page-lock host memory.
+func pinner(t *testing.T, opt fueltest.FakeOptions) (*fueltest.Fake, fuel.Device) {
+	t.Helper()
+	opt.ImportAlign = os.Getpagesize()
+	fake := fueltest.Register(t, fuel.CUDA, opt)
+	fueltest.LeakCheck(t)
+	return fake, fake.Device(0)
+}
+
+func pinnedFor(t testing.TB, dev fuel.Device, b []byte) *fuel.Storage {
+	t.Helper()
+	s := value(fuel.Alloc(cpu, fuel.U8, len(b), &fuel.Options{Pinned: dev}))(t)
+	if in := s.Region(); !in.Pinned || in.PinnedRefused != "" {
+		t.Fatalf("%+v", in)
+	}
+	value(s.WriteAt(b, 0))(t)
+	return s
+}
+
+// Report 68 of USER-REPORTS.md: without the device, or where it refuses, the
+// memory is ordinary, which is said; PinnedOnly makes it an error.
+func TestPinnedFallsBackAndSaysWhy(t *testing.T) {
+	dead := errors.New("the system locks no more memory")
+	for name, c := range map[string]struct {
+		why string
+		set func(t *testing.T) fuel.Device
+	}{
+		"no driver": {"not linked", func(*testing.T) fuel.Device { return fuel.Device{Kind: fuel.CUDA} }},
+		"no device": {"the last one is cuda:0", func(t *testing.T) fuel.Device { f, _ := pinner(t, fueltest.FakeOptions{}); return f.Device(1) }},
+		"no locking": {"does not page-lock", func(t *testing.T) fuel.Device {
+			return fueltest.Register(t, fuel.CUDA, fueltest.FakeOptions{}).Device(0)
+		}},
+		"refused": {dead.Error(), func(t *testing.T) fuel.Device {
+			f, d := pinner(t, fueltest.FakeOptions{})
+			f.Fail(fueltest.OpPin, 1, dead)
+			return d
+		}},
+		"lost device": {"lost", func(t *testing.T) fuel.Device { f, d := pinner(t, fueltest.FakeOptions{LostFrom: 1}); _ = f; return d }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dev := c.set(t)
+			before := inUse(t)
+			s := value(fuel.Alloc(cpu, fuel.U8, 5000, &fuel.Options{Pinned: dev}))(t)
+			if in := s.Region(); in.Pinned || !strings.Contains(in.PinnedRefused, c.why) || strings.HasPrefix(in.PinnedRefused, "fuel:") {
+				t.Errorf("%+v", in)
+			}
+			wantBytes(t, "ordinary memory", s, make([]byte, 5000))
+			if name == "refused" {
+				succeeds(t, "the next one", s.Pin(t.Context(), dev))
+			} else {
+				wantErr(t, "Pin", s.Pin(t.Context(), dev), fuel.ErrPinned)
+				_, err := fuel.Alloc(cpu, fuel.U8, 5000, &fuel.Options{Pinned: dev, PinnedOnly: true})
+				wantErr(t, "PinnedOnly", err, fuel.ErrPinned)
+				if !strings.Contains(err.Error(), c.why) {
+					t.Error(err)
+				}
+			}
+			closeAll(t, s)
+			if n := inUse(t); n != before {
+				t.Errorf("%d bytes stay in use", n-before)
+			}
+		})
+	}
+	_, err := fuel.Alloc(cpu, fuel.U8, 1, &fuel.Options{PinnedOnly: true})
+	wantErr(t, "PinnedOnly for no device", err, fuel.ErrPinned)
+	s := value(fuel.Alloc(cpu, fuel.U8, 0, &fuel.Options{PinnedOnly: true, Pinned: fuel.CUDA.Device(0)}))(t)
+	if in := s.Region(); in.Pinned || in.PinnedRefused != "" {
+		t.Errorf("%+v", in)
+	}
+	closeAll(t, s)
+}
+
+// Report 41 of USER-REPORTS.md (pytorch#132485): a Clone of page-locked memory is
+// one, and the private copy is page-locked, too.
+func TestCloneOfPinnedMemoryIsASnapshot(t *testing.T) {
+	fake, dev := pinner(t, fueltest.FakeOptions{})
+	b := count(10_000)
+	s := pinnedFor(t, dev, b)
+	clone := must(t)(s.Clone())
+	if in := clone.Region(); !in.Pinned || in.Owners != 2 || fake.Calls(fueltest.OpPin) != 1 {
+		t.Errorf("%+v, %d calls", in, fake.Calls(fueltest.OpPin))
+	}
+	fill(t, s, 9)
+	wantBytes(t, "the clone", clone, b)
+	if in := s.Region(); !in.Pinned || fake.Calls(fueltest.OpPin) != 2 {
+		t.Errorf("the private copy is %+v", in)
+	}
+	// A refusal is no failure of the write.
+	fake.Fail(fueltest.OpPin, 1, errors.New("no more"))
+	again := must(t)(s.Clone())
+	fill(t, s, 8)
+	if in := s.Region(); in.Pinned || !strings.HasSuffix(in.PinnedRefused, "no more") {
+		t.Errorf("the private copy is %+v", in)
+	}
+	wantBytes(t, "the clone", again, bytes.Repeat([]byte{9}, len(b)))
+	// On the way to the device and back.
+	there := must(t)(again.To(t.Context(), dev, nil))
+	back := must(t)(there.To(t.Context(), cpu, nil))
+	if in := back.Region(); !in.Pinned || there.Region().Pinned {
+		t.Errorf("back from the device it is %+v", in)
+	}
+	closeAll(t, s, clone, again, there, back)
+}
+
+// PlanCopy and CopyReport say that nothing is staged, and it is so.
+func TestPinnedMemoryIsPlannedWithoutStaging(t *testing.T) {
+	for name, opt := range map[string]fueltest.FakeOptions{"staged": {}, "non-coherent": {NonCoherent: true, Lazy: true}} {
+		t.Run(name, func(t *testing.T) {
+			_, dev := pinner(t, opt)
+			b := count(100_000)
+			s := pinnedFor(t, dev, b)
+			ordinary := must(t)(fuel.FromBytes(cpu, fuel.U8, b))
+			there := must(t)(fuel.Alloc(dev, fuel.U8, len(b), nil))
+			for _, c := range []struct {
+				dst, src *fuel.Storage
+				staged   int
+			}{{there, ordinary, len(b)}, {there, s, 0}, {s, there, 0}, {ordinary, there, len(b)}} {
+				plan := value(fuel.PlanCopy(c.dst, c.src))(t)
+				var r fuel.CopyReport
+				succeeds(t, "copy", c.dst.CopyFrom(t.Context(), c.src, &fuel.CopyOptions{Report: &r}))
+				if plan.Staged != c.staged || r.Staged != c.staged || strings.Contains(plan.Reason, "page-locked for cuda:0") != (c.staged == 0) {
+					t.Errorf("planned %+v, went %+v, want %d staged", plan, r, c.staged)
+				}
+				wantBytes(t, "copy", c.dst, b)
+			}
+			closeAll(t, s, ordinary, there)
+		})
+	}
+}
+
+// Whoever pins first pins for all, and every loser leaves no trace.
+func TestConcurrentPinsAreOne(t *testing.T) {
+	fuel.ForcePool(t)
+	fake, dev := pinner(t, fueltest.FakeOptions{Devices: 2})
+	s := must(t)(fuel.FromBytes(cpu, fuel.U8, count(large)))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if err := s.Pin(context.Background(), dev); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	wantErr(t, "Pin for another device", s.Pin(t.Context(), fake.Device(1)), fuel.ErrPinned)
+	if in := s.Region(); !in.Pinned {
+		t.Errorf("%+v", in)
+	}
+	closeAll(t, s)
+}
+
+// Queued work that reads page-locked memory ends before the driver is told to let
+// go, and that before the memory goes: the fake looks.
+func TestPinnedMemoryOutlivesItsWork(t *testing.T) {
+	_, dev := pinner(t, fueltest.FakeOptions{Lazy: true})
+	b := count(10_000)
+	s := pinnedFor(t, dev, b)
+	to := must(t)(fuel.Alloc(cpu, fuel.U8, len(b), nil))
+	q := value(fuel.QueueOf(cpu))(t)
+	gate := make(chan struct{})
+	value(q.WaitExternal(fuel.External{Done: gate}))(t)
+	p := value(q.Copy(to, s))(t)
+	before := value(fuel.MemStats(cpu))(t).Allocated
+	closeAll(t, s)
+	time.AfterFunc(5*time.Millisecond, func() { close(gate) })
+	succeeds(t, "Wait", q.Wait(t.Context(), p))
+	wantBytes(t, "the copy", to, b)
+	eventually(t, "the memory is not given back", func() bool { return value(fuel.MemStats(cpu))(t).Allocated <= before-int64(len(b)) })
+	closeAll(t, to)
+}
+
+// Pin of memory of the caller's own: it is his again only after the driver has
+// let go.
+func TestPinOfWrappedMemory(t *testing.T) {
+	fake, dev := pinner(t, fueltest.FakeOptions{})
+	if !kernels.HaveReserve {
+		require.Skip(t, "mmap", "memory is the Go heap's")
+	}
+	mem := value(kernels.Reserve(4 * os.Getpagesize()))(t)
+	released := false
+	s := must(t)(fuel.Wrap(fuel.U8, mem, func() { released = true; succeeds(t, "release", kernels.Release(mem)) }))
+	succeeds(t, "Pin", s.Pin(t.Context(), dev))
+	if fake.Calls(fueltest.OpPin) != 1 || !s.Region().Pinned {
+		t.Errorf("%+v", s.Region())
+	}
+	odd := must(t)(fuel.Wrap(fuel.U8, mem[1:], nil))
+	wantErr(t, "Pin of parts of pages", odd.Pin(t.Context(), dev), fuel.ErrPinned)
+	closeAll(t, odd, s)
+	if !released {
+		t.Error("not released")
+	}
+}
+
+func succeeds(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
