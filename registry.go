@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/go-fuel/fuel/internal/backend"
@@ -172,6 +174,9 @@ func openDevice(ctx context.Context, id Device) (*device, error) {
 			return nil, fmt.Errorf("%w: %s: no device found", ErrUnavailable, id)
 		}
 		return nil, fmt.Errorf("%w: %s: the last one is %s", ErrUnavailable, id, Device{id.Kind, n - 1})
+	}
+	if err := p.info.Devices[id.Index].Broken; err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, id, err)
 	}
 	o := startOpen(id, p)
 	if err := await(ctx, o.done); err != nil {
@@ -347,7 +352,12 @@ func (p *probing) status(ctx context.Context, k Kind) BackendStatus {
 	row.Err = p.err
 	row.Library, row.DriverVersion, row.Tier = p.info.Library, p.info.DriverVersion, p.info.Tier
 	row.Reason = p.info.Note
+	var left []string
 	for i, d := range p.info.Devices {
+		if d.Broken != nil {
+			left = append(left, fmt.Sprintf("left out: %s: %v", Device{k, i}, d.Broken))
+			continue
+		}
 		row.Devices = append(row.Devices, publicInfo(Device{k, i}, d))
 	}
 	row.State = Available
@@ -359,6 +369,9 @@ func (p *probing) status(ctx context.Context, k Kind) BackendStatus {
 	}
 	if p.err != nil {
 		row.Reason = p.err.Error()
+	}
+	if left != nil {
+		row.Reason = strings.Join(append(left, slices.DeleteFunc([]string{row.Reason}, func(s string) bool { return s == "" })...), "; ")
 	}
 	return row
 }

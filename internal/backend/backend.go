@@ -56,6 +56,10 @@ type Info struct {
 
 // DeviceInfo is what one device can do.
 type DeviceInfo struct {
+	// Broken says why the device cannot be used, if not nil. It has its index
+	// all the same, so that the others have theirs, and is not listed.
+	Broken error
+
 	Name   string
 	UUID   string // stable name of the device, empty where there is none
 	Memory MemInfo

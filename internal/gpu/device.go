@@ -104,17 +104,19 @@ func (d *Device) Alloc(n int, zero bool) (backend.Buffer, error) {
 		return backend.Buffer{}, *err
 	}
 	s, handle, err := d.mem.alloc(n)
-	if errors.Is(err, backend.ErrNoMemory) {
-		if p := d.mem.last(); p > 0 && d.q.wait(context.Background(), p) == nil {
-			s, handle, err = d.mem.alloc(n)
+	for errors.Is(err, backend.ErrNoMemory) {
+		p := d.mem.next()
+		if p == 0 || d.q.wait(context.Background(), p) != nil {
+			break
 		}
+		s, handle, err = d.mem.alloc(n)
 	}
 	if err != nil {
 		return backend.Buffer{}, d.q.note(err)
 	}
 	b := backend.Buffer{Handle: handle, Size: n}
-	if zero {
-		if _, err := d.fill(s, 0, n, d.whole(b, 0, n), []byte{0}); err != nil {
+	if zero { // all of the span, which has no odd end
+		if _, err := d.fill(s, 0, s.size, s.size, []byte{0}); err != nil {
 			d.mem.free(b, 0)
 			return backend.Buffer{}, d.q.note(err)
 		}
@@ -428,7 +430,9 @@ func (d *Device) Trim(target int64) (freed int64) {
 	d.mem.mu.Lock()
 	defer d.mem.mu.Unlock()
 	d.mem.collect()
-	return d.mem.trim(target)
+	freed = d.mem.trim(target)
+	d.mem.leaver.Wait() // what others gave back counts for whoever allocates now
+	return freed
 }
 
 // Cache implements backend.Cacher.
@@ -479,19 +483,28 @@ func (d *Device) Close() error {
 	}
 	d.q.settle(d.q.newest())
 	d.leave()
+	gone, err := d.end()
+	for _, release := range gone {
+		release() // not under the lock: what it ends may be anything
+	}
+	return err
+}
+
+// end closes the device, and returns what is to be called then.
+func (d *Device) end() (gone []func(), err error) {
 	d.closing.Lock()
 	defer d.closing.Unlock()
 	if d.closed {
-		return backend.ErrClosed
+		return nil, backend.ErrClosed
 	}
 	d.q.settle(d.q.newest()) // queued since
 	d.closed = true
 	d.up.close()
 	d.down.close()
 	d.unpinAll()
-	d.mem.close()
+	gone = d.mem.close()
 	if err := d.port.Close(); err != nil {
-		return fmt.Errorf("closing the device: %w", err)
+		return gone, fmt.Errorf("closing the device: %w", err)
 	}
-	return nil
+	return gone, nil
 }

@@ -79,7 +79,7 @@ func (m *memory) bring(mem []byte, fixed bool) (Block, error) {
 	}
 	b, err := m.port.(Importer).Import(mem, fixed)
 	if err == nil {
-		m.count++
+		m.count.Add(1)
 	}
 	return b, err
 }
@@ -138,7 +138,7 @@ func (m *memory) let(s *span) bool {
 
 // letGo gives a Block of host memory back. m.mu is held.
 func (m *memory) letGo(b Block, later func()) bool {
-	m.count--
+	m.count.Add(-1)
 	return m.port.(Importer).LetGo(b, later)
 }
 

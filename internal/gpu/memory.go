@@ -3,8 +3,10 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-fuel/fuel/internal/backend"
@@ -47,13 +49,17 @@ type memory struct {
 	held    int            // bytes of the driver's in slabs
 	live    int            // bytes in the spans of live Buffers
 	asked   int            // bytes of live Buffers
-	count   int            // driver allocations, those of the staging included
 	closed  bool
 	newest  Block // the slab that was added last, or a Block that is no more
 
 	max   int64 // most bytes of empty slabs to keep
 	idle  time.Duration
 	timer *time.Timer
+	turn  int // of timers
+
+	count   atomic.Int64   // driver allocations, those of the staging included
+	leaver  sync.WaitGroup // goroutines that give slabs back; with mu held
+	leavers atomic.Int64
 }
 
 // A pending span is free when a Point has passed.
@@ -203,27 +209,32 @@ func (m *memory) later(s *span, p backend.Point) {
 	m.watch()
 }
 
-// last is the Point after which nothing waits any more.
-func (m *memory) last() (p backend.Point) {
+// next is the first Point after which there is more, 0 where nothing waits.
+func (m *memory) next() (p backend.Point) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, w := range m.waiting {
-		p = max(p, w.after)
+	for i, w := range m.waiting {
+		if i == 0 || w.after < p {
+			p = w.after
+		}
 	}
 	return p
 }
 
-// collect gives back what waits no longer. Points come nearly in order, so it
-// looks from the oldest to the first that has not passed.
+// collect gives back what waits no longer.
 func (m *memory) collect() {
-	n := 0
-	for n < len(m.waiting) && m.passed(m.waiting[n].after) {
-		m.give(m.waiting[n].s)
-		n++
-	}
-	if n > 0 {
-		m.waiting = slices.Delete(m.waiting, 0, n)
-	}
+	running := backend.Point(math.MaxUint64) // has not passed, so that nothing later has
+	m.waiting = slices.DeleteFunc(m.waiting, func(w pending) bool {
+		if w.after >= running {
+			return false
+		}
+		if !m.passed(w.after) {
+			running = w.after
+			return false
+		}
+		m.give(w.s)
+		return true
+	})
 }
 
 func (m *memory) give(s *span) {
@@ -231,7 +242,7 @@ func (m *memory) give(s *span) {
 	m.space.give(s)
 	if l.live == 0 {
 		l.idle = time.Now()
-		m.trim(m.max)
+		m.trimWith(m.max, m.leaveLater)
 		m.watch()
 	}
 }
@@ -256,6 +267,8 @@ func (m *memory) grow(n int) error {
 			}
 		case m.emptied():
 			m.trim(0)
+		case m.leavers.Load() > 0: // soon there is more
+			m.leaver.Wait()
 		default:
 			return err
 		}
@@ -269,6 +282,9 @@ func (m *memory) add(n int) error {
 		return err
 	}
 	m.newest = b
+	if b.Host != nil {
+		m.newest.Host = []byte{} // that memory may go, and this stays
+	}
 	l := &slab{block: b, idle: time.Now()}
 	m.slabs = append(m.slabs, l)
 	m.held += b.Size
@@ -286,7 +302,7 @@ func (m *memory) allocate(n int, use Use) (Block, error) {
 	}
 	b, err := m.port.Allocate(n, use)
 	if err == nil {
-		m.count++
+		m.count.Add(1)
 	}
 	return b, err
 }
@@ -297,8 +313,8 @@ func (m *memory) room(use Use) error {
 	if use == Storage {
 		most = m.cap()
 	}
-	if m.count >= most {
-		return fmt.Errorf("%w: %d allocations of the driver, and it allows no more", backend.ErrNoMemory, m.count)
+	if n := int(m.count.Load()); n >= most {
+		return fmt.Errorf("%w: %d allocations of the driver, and it allows no more", backend.ErrNoMemory, n)
 	}
 	return nil
 }
@@ -313,8 +329,22 @@ func (m *memory) stage(n int, use Use) (Block, error) {
 func (m *memory) unstage(b Block) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.leaveNow(b)
+}
+
+// leaveNow gives a Block back to the driver, which may wait for its work.
+func (m *memory) leaveNow(b Block) {
 	m.port.Release(b)
-	m.count--
+	m.count.Add(-1)
+}
+
+// leaveLater is leaveNow for those who must not wait. m.mu is held.
+func (m *memory) leaveLater(b Block) {
+	m.leavers.Add(1)
+	m.leaver.Go(func() {
+		defer m.leavers.Add(-1)
+		m.leaveNow(b)
+	})
 }
 
 // emptied reports whether there is an empty slab.
@@ -334,7 +364,9 @@ func (m *memory) cached() (sum int64) {
 
 // trim gives empty slabs back, the ones that have been so for longest first,
 // until at most target bytes of them are kept.
-func (m *memory) trim(target int64) (freed int64) {
+func (m *memory) trim(target int64) (freed int64) { return m.trimWith(target, m.leaveNow) }
+
+func (m *memory) trimWith(target int64, leave func(Block)) (freed int64) {
 	for kept := m.cached(); kept > max(target, 0); {
 		var old *slab
 		for _, l := range m.slabs {
@@ -342,53 +374,57 @@ func (m *memory) trim(target int64) (freed int64) {
 				old = l
 			}
 		}
-		m.drop(old)
+		m.drop(old, leave)
 		kept -= int64(old.block.Size)
 		freed += int64(old.block.Size)
 	}
 	return freed
 }
 
-func (m *memory) drop(l *slab) {
+func (m *memory) drop(l *slab, leave func(Block)) {
 	m.space.remove(l)
 	m.slabs = slices.DeleteFunc(m.slabs, func(o *slab) bool { return o == l })
 	m.held -= l.block.Size
-	m.count--
-	m.port.Release(l.block)
+	leave(l.block)
 }
 
 // watch arranges that empty slabs go when they have been so for long enough,
 // and those that will be empty.
 func (m *memory) watch() {
-	if m.timer == nil && m.idle > 0 && !m.closed && (len(m.waiting) > 0 || m.emptied()) {
-		m.timer = time.AfterFunc(m.idle, m.expire)
-	}
-}
-
-func (m *memory) expire() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.timer = nil
-	if m.closed || m.idle <= 0 {
+	if m.timer != nil || m.idle <= 0 || m.closed || len(m.waiting) == 0 && !m.emptied() {
 		return
 	}
+	wait := m.idle
+	for _, l := range m.slabs {
+		if l.live == 0 {
+			wait = min(wait, m.idle-time.Since(l.idle))
+		}
+	}
+	m.turn++
+	turn := m.turn
+	m.timer = time.AfterFunc(max(wait, 0), func() { m.expire(turn) })
+}
+
+// expire is what a timer does, unless it was stopped too late.
+func (m *memory) expire(turn int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.timer == nil || m.turn != turn || m.closed {
+		return
+	}
+	m.timer = nil
 	m.collect()
 	for _, l := range slices.Clone(m.slabs) {
 		if l.live == 0 && time.Since(l.idle) >= m.idle {
-			m.drop(l)
+			m.drop(l, m.leaveLater)
 		}
 	}
 	m.watch()
 }
 
-// close gives everything back. No work uses it any more.
-func (m *memory) close() {
-	for _, release := range m.closeAll() {
-		release()
-	}
-}
-
-func (m *memory) closeAll() (release []func()) {
+// close gives everything back. No work uses it any more. It returns what is to
+// be called then.
+func (m *memory) close() (release []func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
@@ -396,9 +432,11 @@ func (m *memory) closeAll() (release []func()) {
 	if m.timer != nil {
 		m.timer.Stop()
 	}
+	m.leaver.Wait()
 	for _, l := range m.slabs {
 		m.port.Release(l.block)
 	}
-	m.slabs, m.waiting, m.held, m.live = nil, nil, 0, 0
+	m.slabs, m.spans, m.waiting, m.space = nil, nil, nil, space{}
+	m.held, m.live, m.asked = 0, 0, 0
 	return release
 }

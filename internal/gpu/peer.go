@@ -48,6 +48,9 @@ func (d *Device) CopyPeer(dst backend.Buffer, dstOff int, from backend.Device, s
 		return err
 	}
 	defer leave()
+	if err := f.q.lost.Load(); err != nil {
+		return fmt.Errorf("the source: %v", *err)
+	}
 	to, s := d.mem.span(dst), f.mem.span(src)
 	if err := f.q.wait(context.Background(), max(f.lastUse(s), backend.Point(f.external.Load()))); err != nil {
 		return fmt.Errorf("the source: %v", err) // whose loss is not this device's
@@ -61,6 +64,10 @@ func (d *Device) CopyPeer(dst backend.Buffer, dstOff int, from backend.Device, s
 		}
 		off += k
 	}
-	// The source is in use until then, also where a later part fails.
-	return errors.Join(err, d.q.wait(context.Background(), last))
+	// The source is in use until then, also where a later part fails, or a wait.
+	err = errors.Join(err, d.q.wait(context.Background(), last))
+	if err != nil {
+		d.q.settle(last)
+	}
+	return err
 }

@@ -38,14 +38,7 @@ func newQueue(p Port) *queue {
 	return &queue{port: p, slots: make(chan struct{}, waiters), look: make(chan struct{}, 1)}
 }
 
-// submit queues ops and returns their Point.
-func (q *queue) submit(ops ...Op) (backend.Point, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.add(ops)
-}
-
-// add is submit for one who holds q.mu.
+// add queues ops and returns their Point. q.mu is held.
 func (q *queue) add(ops []Op) (backend.Point, error) {
 	if err := q.lost.Load(); err != nil {
 		return 0, *err

@@ -318,3 +318,10 @@ func TestWaitNeverEndsEarlyNorNever(t *testing.T) {
 		}
 	}
 }
+
+// submit queues ops and returns their Point.
+func (q *queue) submit(ops ...Op) (backend.Point, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.add(ops)
+}

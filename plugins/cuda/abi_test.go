@@ -132,7 +132,7 @@ func TestResultsHaveTheirNames(t *testing.T) {
 	for name, r := range map[string]result{
 		"OUT_OF_MEMORY": outOfMemory, "DEINITIALIZED": deinitialized, "STUB_LIBRARY": stubLibrary, "DEVICE_UNAVAILABLE": deviceUnavailable,
 		"NO_DEVICE": noDevice, "INVALID_CONTEXT": invalidContext, "ECC_UNCORRECTABLE": eccUncorrectable, "NVLINK_UNCORRECTABLE": nvlinkUncorrectable,
-		"CONTAINED": contained, "OPERATING_SYSTEM": operatingSystem, "NOT_READY": notReady, "ILLEGAL_ADDRESS": illegalAddress,
+		"CONTAINED": contained, "OPERATING_SYSTEM": operatingSystem, "INVALID_HANDLE": invalidHandle, "MPS_CLIENT_TERMINATED": mpsClientTerminated, "EXTERNAL_DEVICE": externalDevice, "NOT_READY": notReady, "ILLEGAL_ADDRESS": illegalAddress,
 		"LAUNCH_TIMEOUT": launchTimeout, "PEER_ACCESS_ALREADY_ENABLED": peerAlreadyEnabled, "CONTEXT_IS_DESTROYED": contextIsDestroyed, "HOST_MEMORY_NOT_REGISTERED": notRegistered, "ASSERT": deviceAssert, "HARDWARE_STACK_ERROR": hardwareStackError,
 		"ILLEGAL_INSTRUCTION": illegalInstruction, "MISALIGNED_ADDRESS": misalignedAddress, "INVALID_ADDRESS_SPACE": invalidAddressSpace,
 		"INVALID_PC": invalidPC, "LAUNCH_FAILED": launchFailed, "TENSOR_MEMORY_LEAK": tensorMemoryLeak, "SYSTEM_NOT_READY": systemNotReady,

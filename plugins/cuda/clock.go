@@ -1,14 +1,17 @@
 package cuda
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 	"unsafe"
 
 	"github.com/go-fuel/fuel/internal/backend"
+	"github.com/go-fuel/fuel/internal/dl"
 )
 
 // A clock tells which work has passed: an event is recorded after each batch.
@@ -48,6 +51,16 @@ func (c *clock) event() (*event, error) {
 	return e, c.port.failed("cuEventCreate", c.port.EventCreate.Call(uintptr(unsafe.Pointer(&e.handle)), blockingSync|noTiming))
 }
 
+// failed is for calls with an event of this clock's, which is no valid handle only
+// where somebody has reset the device.
+func (c *clock) failed(call string, r dl.Result) error {
+	err := c.port.failed(call, r)
+	if result(r.Int32()) == invalidHandle {
+		return fmt.Errorf("%w: %w", backend.ErrLost, err)
+	}
+	return err
+}
+
 func (c *clock) unused(e *event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -71,7 +84,7 @@ func (c *clock) advance() error {
 		if result(r.Int32()) == notReady {
 			return nil
 		}
-		if err := c.port.failed("cuEventQuery", r); err != nil {
+		if err := c.failed("cuEventQuery", r); err != nil {
 			return err
 		}
 		n++
@@ -109,7 +122,7 @@ func (c *clock) await(ctx context.Context, at backend.Point) error {
 	defer c.drop(e)
 	return c.port.in(func() (err error) {
 		for range 2 { // a passing failure is no answer
-			err = c.port.failed("cuEventSynchronize", c.port.EventSynchronize.Call(e.handle))
+			err = c.failed("cuEventSynchronize", c.port.EventSynchronize.Call(e.handle))
 			if err == nil || errors.Is(err, backend.ErrLost) {
 				break
 			}
@@ -122,10 +135,8 @@ func (c *clock) await(ctx context.Context, at backend.Point) error {
 func (c *clock) take(at backend.Point) *event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(c.flying, at, func(e *event, at backend.Point) int {
-		return int(e.point - at) // they are close
-	})
-	if i == len(c.flying) {
+	i, _ := slices.BinarySearchFunc(c.flying, at, func(e *event, at backend.Point) int { return cmp.Compare(e.point, at) })
+	if at <= c.now || i == len(c.flying) {
 		return nil
 	}
 	c.flying[i].waiting++

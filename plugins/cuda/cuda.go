@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ type driver struct {
 // A physical is one device as the driver describes it.
 type physical struct {
 	lib     *library
+	broken  error // why it cannot be used
 	budget  func() cpu.Budget
 	device  int32 // CUdevice
 	name    string
@@ -71,15 +73,11 @@ func (d *driver) probe(context.Context) (info backend.Info, err error) {
 	if v := hostMachine().kernelModule(); v != "" {
 		info.DriverVersion += ", NVIDIA " + v
 	}
-	devices, left, err := d.lib.devices(d.budget)
+	devices, err := d.lib.devices(d.budget)
 	if err != nil {
 		return info, explain(err)
 	}
-	notes := d.lib.note
-	for _, err := range left {
-		notes = append(notes, "left out: "+err.Error())
-	}
-	info.Note = strings.Join(notes, "; ")
+	info.Note = strings.Join(d.lib.note, "; ")
 	d.devices = devices
 	for _, p := range devices {
 		info.Devices = append(info.Devices, p.info())
@@ -87,31 +85,29 @@ func (d *driver) probe(context.Context) (info backend.Info, err error) {
 	return info, nil
 }
 
-// devices lists them, and says why some were left out.
-func (l *library) devices(budget func() cpu.Budget) (list []*physical, left []error, err error) {
+// devices lists them in the driver's order, those included that are broken.
+func (l *library) devices(budget func() cpu.Budget) (list []*physical, err error) {
 	var n int32
 	if err := l.failed("cuDeviceGetCount", l.DeviceGetCount.Call(uintptr(unsafe.Pointer(&n)))); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	var broken []error
 	for i := range n {
 		p, err := l.describe(i)
 		if err != nil {
-			left = append(left, fmt.Errorf("device %d: %w", i, err))
-			continue
+			p = &physical{lib: l, broken: err}
+			broken = append(broken, fmt.Errorf("device %d: %w", i, err))
 		}
 		p.budget = budget
 		list = append(list, p)
 	}
+	if len(broken) == len(list) {
+		return nil, cmp.Or(errors.Join(broken...), errNoDevices)
+	}
 	for _, a := range list {
 		a.peer = slices.ContainsFunc(list, func(b *physical) bool { return l.mayReach(a, b) })
 	}
-	if list == nil && left != nil {
-		return nil, nil, errors.Join(left...)
-	}
-	if list == nil {
-		return nil, nil, errNoDevices
-	}
-	return list, left, nil
+	return list, nil
 }
 
 const (
@@ -161,7 +157,8 @@ func (l *library) has(attribute, device int32) bool {
 
 func (p *physical) info() backend.DeviceInfo {
 	return backend.DeviceInfo{
-		Name: p.name, UUID: p.uuid,
+		Broken: p.broken,
+		Name:   p.name, UUID: p.uuid,
 		Memory:    backend.MemInfo{Total: int64(p.total), Free: backend.Unknown},
 		MaxAlloc:  p.total,
 		Alignment: alignment,

@@ -12,6 +12,10 @@
 // All devices that the driver shows are reported, in its order; its own variables,
 // CUDA_VISIBLE_DEVICES among them, work as everywhere. None is chosen for you.
 //
+// While another part of the program captures a stream in the default mode
+// (cudaStreamBeginCapture), no other thread may allocate or wait on the device:
+// the driver fails such calls and the capture. Capture in the relaxed mode.
+//
 // A device's memory is in its primary context, which the CUDA runtime and other
 // libraries share, and its work in one stream, which Visit hands out. The context
 // that is current on a thread is what it was after every call.

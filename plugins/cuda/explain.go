@@ -70,7 +70,9 @@ func (m machine) hints(err error) []string {
 		return []string{"CUDA's multi-process service does not answer: start nvidia-cuda-mps-control, or unset CUDA_MPS_PIPE_DIRECTORY"}
 	case errors.Is(err, deviceUnavailable):
 		return []string{"another process has the device for itself, or nobody may use it: see nvidia-smi -q -d COMPUTE"}
-	case errors.Is(err, unknown), errors.Is(err, operatingSystem):
+	case errors.Is(err, outOfMemory):
+		return []string{"others use the device's memory: see nvidia-smi"}
+	case (errors.Is(err, unknown) || errors.Is(err, operatingSystem)) && m.goos == "linux" && !m.wsl():
 		return append([]string{"the kernel modules nvidia and nvidia-uvm must be loaded, as root: nvidia-modprobe -u; after suspending, reload nvidia-uvm"}, m.deviceFiles()...)
 	case errors.As(err, &r):
 		return m.deviceFiles()
@@ -124,7 +126,7 @@ func (m machine) noDevice() (hints []string) {
 	for _, name := range []string{"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"} {
 		v, set := m.getenv(name)
 		if set && (name[0] == 'C' || v == "" || v == "void" || v == "none") {
-			hints = append(hints, fmt.Sprintf("%s=%q hides devices", name, v))
+			hints = append(hints, fmt.Sprintf("%s=%q may hide devices", name, v))
 		}
 	}
 	return append(append(hints, m.deviceFiles()...), m.container("")...)

@@ -22,19 +22,21 @@ func librariesOf(goos, arch string) []string {
 	case "windows":
 		return []string{"nvcuda.dll"}
 	case "linux":
-		debian := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch]
 		// Never libcuda.so: toolkits have a stub of that name, which only fails
 		// (numba#9732). The paths are for where the loader does not look by
 		// itself, and for where it finds a stub first.
-		return []string{
+		list := []string{
 			"libcuda.so.1",
 			"/usr/lib/wsl/lib/libcuda.so.1",                  // WSL (WSL#8587)
 			"/run/opengl-driver/lib/libcuda.so.1",            // NixOS (nixpkgs#349617)
 			"/usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1",  // Jetson (frigate#6458)
 			"/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1", // Jetson, JetPack 6
-			"/usr/lib/" + debian + "-linux-gnu/libcuda.so.1", // Debian, Ubuntu
 			"/usr/lib64/libcuda.so.1",                        // Fedora, SUSE
 		}
+		if debian := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[arch]; debian != "" {
+			list = append(list, "/usr/lib/"+debian+"-linux-gnu/libcuda.so.1") // Debian, Ubuntu
+		}
+		return list
 	}
 	return nil
 }
@@ -136,18 +138,18 @@ func (o *loader) load() (*library, error) {
 	if err := dl.Supported(); err != nil {
 		return nil, err
 	}
-	var broken []error
-	var tried, absent []string
+	var broken, failed []error
+	var absent []string
 	for _, name := range o.names {
 		if _, err := os.Stat(name); filepath.IsAbs(name) && errors.Is(err, fs.ErrNotExist) {
 			absent = append(absent, filepath.Dir(name))
 			continue
 		}
-		tried = append(tried, name)
 		l := o.opened[name]
 		if l == nil {
 			var err error
 			if l, err = dl.Open(name); err != nil {
+				failed = append(failed, err)
 				continue
 			}
 			o.opened[name] = l
@@ -166,9 +168,8 @@ func (o *loader) load() (*library, error) {
 		return nil, errors.Join(broken...)
 	}
 	err := errNoLibrary
-	if tried != nil {
-		_, all := dl.Open(tried...) // for the reasons
-		err = fmt.Errorf("%w: %w", err, all)
+	if failed != nil {
+		err = fmt.Errorf("%w: %w", err, errors.Join(failed...))
 	}
 	if absent != nil {
 		err = fmt.Errorf("%w; and there is none in %s", err, strings.Join(absent, ", "))

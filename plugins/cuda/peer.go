@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/go-fuel/fuel/cpu"
@@ -32,6 +34,7 @@ func (p *port) Reaches(from gpu.Port) error {
 	if known {
 		return err
 	}
+	maps.DeleteFunc(p.peers.known, func(o *port, _ error) bool { return o.closed.Load() })
 	if err = p.meet(o); err != nil {
 		err = fmt.Errorf("from %s to %s: %w", o.phys.name, p.phys.name, err)
 	}
@@ -54,7 +57,7 @@ func (p *port) meet(o *port) error {
 		if result(r.Int32()) == peerAlreadyEnabled {
 			return nil
 		}
-		return p.failed("cuCtxEnablePeerAccess", r)
+		return p.own(p.failed("cuCtxEnablePeerAccess", r))
 	})
 	if err != nil {
 		return err
@@ -64,7 +67,7 @@ func (p *port) meet(o *port) error {
 
 // mayReach asks the driver, for both what is needed and whether it is there.
 func (l *library) mayReach(to, from *physical) bool {
-	if to == from || !l.DeviceCanAccessPeer.Valid() || !l.CtxEnablePeerAccess.Valid() || !l.MemcpyPeer.Valid() {
+	if to == from || to.broken != nil || from.broken != nil || !l.DeviceCanAccessPeer.Valid() || !l.CtxEnablePeerAccess.Valid() || !l.MemcpyPeer.Valid() {
 		return false
 	}
 	can := new(int32)
@@ -121,7 +124,7 @@ func (p *port) tryPeer(o *port) (err error) {
 			const first = trialSize/3 + 1
 			for _, part := range [][2]int{{0, first}, {first, trialSize - first}} {
 				r := p.MemcpyPeer.Call(addressOf(target, part[0]), p.context, addressOf(source, part[0]), o.context, uintptr(part[1]), stream)
-				if err := p.failed("cuMemcpyPeerAsync", r); err != nil {
+				if err := p.own(p.failed("cuMemcpyPeerAsync", r)); err != nil {
 					return err
 				}
 			}
@@ -137,6 +140,20 @@ func (p *port) tryPeer(o *port) (err error) {
 	return nil
 }
 
+// own is the error of a call that names things of another context. What that call
+// says may be about the other one: then it is no loss of this device, whose
+// context still answers.
+func (p *port) own(err error) error {
+	if !errors.Is(err, backend.ErrLost) {
+		return err
+	}
+	sizes := new([2]uintptr)
+	if p.failed("cuMemGetInfo", p.MemGetInfo.Call(uintptr(unsafe.Pointer(&sizes[0])), uintptr(unsafe.Pointer(&sizes[1])))) != nil {
+		return err
+	}
+	return fmt.Errorf("of another device or context: %v", err)
+}
+
 // ofOther is an error of the other device, whose loss is not this one's.
 func ofOther(err error) error { return fmt.Errorf("the source: %v", err) }
 
@@ -148,7 +165,13 @@ func (p *port) alone(f func(stream uintptr) error) error {
 			return err
 		}
 		err := f(*stream)
-		wait := p.failed("cuStreamSynchronize", p.StreamSynchronize.Call(*stream))
-		return errors.Join(err, wait, p.failed("cuStreamDestroy", p.StreamDestroy.Call(*stream)))
+		for { // what is queued uses memory that the caller frees then
+			wait := p.failed("cuStreamSynchronize", p.StreamSynchronize.Call(*stream))
+			if err = errors.Join(err, wait); unlessLost(wait) == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return errors.Join(err, p.failed("cuStreamDestroy", p.StreamDestroy.Call(*stream)))
 	})
 }

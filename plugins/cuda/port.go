@@ -37,6 +37,7 @@ type port struct {
 	clock   clock
 
 	pageable atomic.Bool // some staging is not page-locked
+	closed   atomic.Bool
 
 	mu   sync.Mutex
 	left []gpu.Block // that the driver would not take back
@@ -48,13 +49,12 @@ type port struct {
 // openPort opens the device. The primary context of a device that was lost is
 // broken until its last user has closed it, which may be going on.
 func openPort(d *physical) (p *port, err error) {
-	for range 20 {
-		if p, err = tryPort(d); !errors.Is(err, backend.ErrLost) {
-			break
+	for try := 1; ; try++ {
+		if p, err = tryPort(d); !errors.Is(err, backend.ErrLost) || try == 20 {
+			return p, err
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return p, err
 }
 
 func tryPort(d *physical) (*port, error) {
@@ -252,7 +252,8 @@ func (p *port) Submit(at backend.Point, ops []gpu.Op) error {
 }
 
 // undo waits for the part of a batch that is queued already, if there is one:
-// of a batch that fails nothing may be on its way. It returns err.
+// of a batch that fails nothing may be on its way. It returns err. Others who
+// submit wait meanwhile, also for what the stream waits for.
 func (p *port) undo(err error, queued bool) error {
 	if !queued || errors.Is(err, backend.ErrLost) {
 		return err
@@ -276,14 +277,14 @@ func (p *port) queue(op gpu.Op) error {
 		if op.External.Handle == 0 {
 			return errors.New("External.Handle is 0, and no CUevent")
 		}
-		return p.failed("cuStreamWaitEvent", p.StreamWaitEvent.Call(p.stream, uintptr(op.External.Handle), 0))
+		return p.own(p.failed("cuStreamWaitEvent", p.StreamWaitEvent.Call(p.stream, uintptr(op.External.Handle), 0)))
 	}
 	dst, src := addressOf(op.Dst, op.DstOff), addressOf(op.Src, op.SrcOff)
 	switch {
 	case onHost(op.Src) && !onHost(op.Dst):
 		return p.failed("cuMemcpyHtoDAsync", p.MemcpyHtoD.Call(dst, src, n, p.stream))
 	case op.Kind == gpu.OpPeer:
-		return p.failed("cuMemcpyPeerAsync", p.MemcpyPeer.Call(dst, p.context, src, op.From.(*port).context, n, p.stream))
+		return p.own(p.failed("cuMemcpyPeerAsync", p.MemcpyPeer.Call(dst, p.context, src, op.From.(*port).context, n, p.stream)))
 	case onHost(op.Src): // and both are: it goes through the device
 		at := p.deviceAddress(op.Src)
 		if at == 0 {
@@ -343,6 +344,7 @@ func (p *port) Handles(b gpu.Block) backend.Handles {
 
 // Close implements gpu.Port.
 func (p *port) Close() error {
+	p.closed.Store(true)
 	var err error
 	for range 2 { // a passing failure must not leave the context behind
 		err = unlessLost(p.in(func() error {

@@ -23,6 +23,7 @@ const (
 	nvlinkUncorrectable result = 220
 	contained           result = 226
 	operatingSystem     result = 304
+	invalidHandle       result = 400
 	notReady            result = 600
 	illegalAddress      result = 700
 	launchTimeout       result = 702
@@ -41,6 +42,8 @@ const (
 	systemMismatch      result = 803
 	compatNotSupported  result = 804
 	mpsConnectionFailed result = 805
+	mpsClientTerminated result = 810
+	externalDevice      result = 911
 	unknown             result = 999
 )
 
@@ -95,8 +98,11 @@ func (r result) Unwrap() error {
 	case deinitialized, invalidContext, contextIsDestroyed, // the context is gone
 		eccUncorrectable, nvlinkUncorrectable, contained,
 		illegalAddress, launchTimeout, deviceAssert, hardwareStackError, illegalInstruction, misalignedAddress,
-		invalidAddressSpace, invalidPC, launchFailed, tensorMemoryLeak, unknown:
-		// Each of these stays: every later call in the context fails with it.
+		invalidAddressSpace, invalidPC, launchFailed, tensorMemoryLeak, unknown,
+		mpsClientTerminated, externalDevice: // the process has to be started anew
+		// Those of a context's own work stay: every later call in it fails so.
+		// The answer to a call that names another device's things may be about
+		// that one: see port.own.
 		return backend.ErrLost
 	}
 	return nil

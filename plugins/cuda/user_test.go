@@ -83,6 +83,7 @@ type user struct {
 	module  uintptr
 	add     uintptr
 	event   uintptr
+	dead    bool // its context is broken, and ends with it
 }
 
 func (u *user) proc(name string) dl.Proc {
@@ -128,6 +129,9 @@ func newUser(t testing.TB, lib *dl.Library, dev fuel.Device) *user {
 		u.ok(u.proc("cuEventCreate").Call(uintptr(unsafe.Pointer(&u.event)), 2))
 	})
 	t.Cleanup(func() {
+		if u.dead {
+			return
+		}
 		u.inside(func() {
 			u.ok(u.proc("cuStreamSynchronize").Call(u.stream))
 			u.ok(u.proc("cuEventDestroy_v2").Call(u.event))

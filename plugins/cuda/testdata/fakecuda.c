@@ -592,6 +592,7 @@ CUresult cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) {
 	BEGIN(INSIDE);
 	check(s, __func__);
 	if (flags || !e || !e->alive) return leave(INVALID_HANDLE);
+	if (e->ctx->broken) return leave(e->ctx->broken);
 	if (!e->stream) return leave(SUCCESS);
 	struct op *o = add(s, WAIT, 0);
 	o->other = e->stream, o->number = e->number;
@@ -794,6 +795,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice a, CUdevice b) {
 CUresult cuCtxEnablePeerAccess(CUcontext c, unsigned flags) {
 	BEGIN(INSIDE);
 	if (!c || !c->alive || c == current || flags) return leave(INVALID_CONTEXT);
+	if (c->broken) return leave(c->broken);
 	if (!script.peer) die("%s where the devices do not reach each other", __func__);
 	if (current->peers >> c->device & 1) return leave(704);
 	current->peers |= 1 << c->device;
@@ -803,6 +805,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext c, unsigned flags) {
 CUresult cuMemcpyPeerAsync(CUdeviceptr d, CUcontext dc, CUdeviceptr p, CUcontext pc, size_t n, CUstream s) {
 	BEGIN(INSIDE);
 	if (dc != current || !pc->alive || !(dc->peers >> pc->device & 1)) die("%s without access", __func__);
+	if (pc->broken) return leave(pc->broken);
 	struct op *o = add(check(s, __func__), PEER, n);
 	o->dst = on_device(__func__, d, n, &o->to);
 	o->src = at(__func__, p, n, &o->from);
