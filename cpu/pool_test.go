@@ -100,7 +100,7 @@ func TestNoBlockIsMisaligned(t *testing.T) {
 	wantEmpty(t, p)
 }
 
-// operations is what FUEL_POOL_OPS says, for the long form.
+// operations is what FUEL_POOL_OPS says, as CI does where the processor is real.
 func operations(t *testing.T) int {
 	n := 300_000
 	if race.Enabled {
