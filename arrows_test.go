@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"internal/hostfile": {"golang.org/x/sys/"},
 	"internal/race":     {},
 	"internal/require":  {},
+	"internal/rlimit":   {module + "/internal/require", "golang.org/x/sys/"},
 	"internal/track":    {module + "/internal/check"},
 	".":                 {module + "/cpu", module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
 	"fueltest":          {module, module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},

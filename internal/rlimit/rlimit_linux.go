@@ -1,0 +1,62 @@
+// Package rlimit takes address space from a child of a test, so that the system
+// refuses memory.
+package rlimit
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/go-fuel/fuel/internal/require"
+)
+
+// unapplied is what a child prints where there is no limit.
+const unapplied = "no limit"
+
+// over is how much more than it may a process asks for, to see the limit.
+const over = 64 << 20
+
+// Leave leaves the process room bytes of address space beyond what it has now.
+// Go's own heap gets what it may need before: it ends the process where the
+// system refuses. Where the system takes the limit and does not apply it the
+// process ends, and Applied skips the test.
+func Leave(room int) error {
+	spare := make([]byte, 32<<20)
+	runtime.KeepAlive(spare)
+	runtime.GC()
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return err
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(b))[0])
+	if err != nil {
+		return err
+	}
+	n := uint64(pages)*uint64(os.Getpagesize()) + uint64(room)
+	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+		return err
+	}
+	more, err := unix.Mmap(-1, 0, room+over, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil
+	}
+	if err := unix.Munmap(more); err != nil {
+		return err
+	}
+	fmt.Println(unapplied)
+	os.Exit(0)
+	return nil
+}
+
+// Applied skips the test where the child that printed out had no limit.
+func Applied(t testing.TB, out string) {
+	t.Helper()
+	if strings.HasPrefix(out, unapplied) {
+		require.Skip(t, "rlimit", "the system takes RLIMIT_AS and does not apply it, as qemu-user does")
+	}
+}
