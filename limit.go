@@ -235,8 +235,8 @@ func Trim(dev Device, target int64) (freed int64, err error) {
 // default.
 type CacheOptions struct {
 	// MaxBytes is the most bytes to keep. 0 on the CPU means the smaller of 1
-	// GiB and an eighth of what the host and its control groups allow; below
-	// zero, none.
+	// GiB and an eighth of what the host, its control groups and the limits of
+	// the process (RLIMIT_AS, RLIMIT_DATA) allow; below zero, none.
 	MaxBytes int64
 
 	// Idle is how long memory may lie unused before it goes back to the
@@ -265,7 +265,8 @@ type Fit struct {
 	Available int64    `json:"available"` // bytes; -1 is unknown
 
 	// By names what sets Available: "host", "cgroup" with its directory,
-	// "device", or "limit"; where the state is unknown, why.
+	// "RLIMIT_AS", "RLIMIT_DATA", "device", or "limit"; where the state is
+	// unknown, why.
 	By string `json:"by"`
 }
 
@@ -292,10 +293,11 @@ func (f *FitState) UnmarshalText(text []byte) error { return unname(f, text, fit
 
 // WouldFit estimates whether so many more bytes fit on a device now: for the
 // CPU into the least of what the host has available, what every control group
-// of the process and each of its ancestors (version 1 and 2) leave, and the
-// limit of SetLimit; on another device into what its driver reports. What is
-// kept for reuse counts as available. Nobody reserves anything: another
-// program may take it.
+// of the process and each of its ancestors (version 1 and 2) leave, what is left
+// of RLIMIT_AS (ulimit -v) and RLIMIT_DATA (ulimit -d) on Linux, and the limit of
+// SetLimit; on another device into what its driver reports. What is kept for
+// reuse counts as available. Nobody reserves anything: another program may take
+// it.
 //
 // Linux gives memory that is not there and ends a program that writes to it,
 // so ask before a big Alloc. Alloc itself never refuses because of this

@@ -8,13 +8,23 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/go-fuel/fuel"
 	"github.com/go-fuel/fuel/internal/race"
 	"github.com/go-fuel/fuel/internal/require"
 	"github.com/go-fuel/fuel/internal/rlimit"
 )
 
-func init() { children["oom"] = outOfMemory }
+func init() {
+	children["oom"] = outOfMemory
+	for name, resource := range rlimits {
+		children[name] = func() { fitsInto(name, resource) }
+	}
+}
+
+// rlimits are limits of a process that make the system refuse memory.
+var rlimits = map[string]int{"RLIMIT_AS": unix.RLIMIT_AS, "RLIMIT_DATA": unix.RLIMIT_DATA}
 
 // room is the address space that the child has left, and most is what it asks
 // for. A 32-bit host has less of both.
@@ -38,7 +48,7 @@ func assert(ok bool, format string, args ...any) {
 
 // outOfMemory runs in a process of its own, under RLIMIT_AS.
 func outOfMemory() {
-	check(rlimit.Leave(room))
+	check(rlimit.Leave(unix.RLIMIT_AS, room))
 	_, err := fuel.Alloc(cpu, fuel.F32, most/4, nil)
 	refused(err, most)
 
@@ -93,5 +103,45 @@ func TestOutOfMemoryIsAnErrorAndNothingIsLost(t *testing.T) {
 	rlimit.Applied(t, out)
 	if err != nil || !strings.Contains(out, "ok") {
 		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// fitsInto runs in a process of its own, under the limit.
+func fitsInto(name string, resource int) {
+	check(rlimit.Leave(resource, room))
+	f := fuel.WouldFit(cpu, most)
+	assert(f.State == fuel.FitsNot && f.By == name && f.Available <= room && f.Available > room/2, "with %d bytes of %s left, %d: %+v", room, name, most, f)
+	_, err := fuel.Alloc(cpu, fuel.U8, most, nil)
+	refused(err, most)
+	size := int(f.Available / 2)
+	f = fuel.WouldFit(cpu, int64(size))
+	assert(f.State == fuel.Fits, "%d bytes: %+v", size, f)
+	s, err := fuel.Alloc(cpu, fuel.U8, size, nil)
+	check(err)
+	after := fuel.WouldFit(cpu, 0)
+	assert(after.Available <= f.Available-int64(size), "after %d bytes: %+v, and before %+v", size, after, f)
+	check(s.Close())
+
+	// What is mapped already takes no more when it gets its pages.
+	_, err = fuel.Trim(cpu, 0)
+	check(err)
+	file := memfd(&mainTest{}, room/5*3, unix.MFD_ALLOW_SEALING, unix.F_SEAL_SHRINK)
+	s, err = fuel.OpenShared(file, fuel.U8, 0, room/5*3, nil)
+	check(err)
+	check(s.Close())
+	fmt.Println("ok")
+}
+
+// The host has memory that the process may not have.
+func TestWouldFitNeverForgetsALimitOfTheProcess(t *testing.T) {
+	if race.Enabled {
+		require.Skip(t, "norace", "under -race memory is the Go heap's, which cannot report that it is full")
+	}
+	for name := range rlimits {
+		out, err := child(t, name)
+		rlimit.Applied(t, out)
+		if err != nil || !strings.Contains(out, "ok") {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
 	}
 }

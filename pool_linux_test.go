@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/go-fuel/fuel"
 	"github.com/go-fuel/fuel/internal/race"
 	"github.com/go-fuel/fuel/internal/require"
@@ -66,7 +68,7 @@ func init() { children["cached"] = outOfMemoryWithCache }
 // outOfMemoryWithCache runs in a process of its own, under RLIMIT_AS: freed
 // memory that is kept must not make an allocation of another size fail.
 func outOfMemoryWithCache() {
-	check(rlimit.Leave(room))
+	check(rlimit.Leave(unix.RLIMIT_AS, room))
 	const big = 120 << 20
 	for range 3 {
 		for _, n := range []int{big, big / 4 * 3, big / 2} {

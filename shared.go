@@ -44,7 +44,7 @@ func (o *SharedOptions) withDefaults() SharedOptions {
 //
 // All of it is taken from the system now and not when it is touched, which
 // would end the program where the memory is used up; nobody can truncate it.
-// More than WouldFit says is free is refused beforehand.
+// More than the host and its control groups have free is refused beforehand.
 //
 // # Writing
 //

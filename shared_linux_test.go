@@ -1117,6 +1117,7 @@ func sharedRefused() {
 type mainTest struct{ testing.TB }
 
 func (*mainTest) Helper()           {}
+func (*mainTest) Cleanup(func())    {} // the process ends
 func (*mainTest) Fatal(args ...any) { check(errors.New(fmt.Sprint(args...))) }
 
 func memfdMappings() int {

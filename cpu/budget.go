@@ -13,8 +13,8 @@ type Budget struct {
 	Total int64 // bytes that the process can ever have
 	Free  int64 // bytes that it could get now, as the system estimates it
 
-	// By is what Free comes from: "host", or "cgroup" and the directory whose
-	// limit it is. Empty where Free is unknown.
+	// By is what Free comes from: "host", "cgroup" and the directory whose limit
+	// it is, "RLIMIT_AS" or "RLIMIT_DATA". Empty where Free is unknown.
 	By string
 }
 
@@ -198,8 +198,41 @@ func (b *Budget) meminfo(fsys fs.FS) {
 	b.least(kib("MemTotal:"), kib("MemAvailable:"), "host")
 }
 
-// ReadBudget reads the budget of the process from /proc and the control groups
-// under fsys, the root of a Linux file system. See HostBudget.
+// noLimit is RLIM_INFINITY.
+const noLimit = 1<<64 - 1
+
+// rlimits lowers the budget to what limits of the process leave, in bytes: space
+// is for all its mappings (RLIMIT_AS), data for the private ones that can be
+// written, as those of Reserve are (RLIMIT_DATA, since Linux 4.7). page is what
+// /proc counts in. See getrlimit(2) and proc_pid_statm(5), whose data includes
+// the stack: a little more than what counts.
+func (b *Budget) rlimits(fsys fs.FS, page int64, space, data uint64) {
+	if space == noLimit && data == noLimit {
+		return
+	}
+	statm, _ := fs.ReadFile(fsys, "proc/self/statm")
+	used := bytes.Fields(statm)
+	for _, l := range []struct {
+		by    string
+		limit uint64
+		field int
+	}{{"RLIMIT_AS", space, 0}, {"RLIMIT_DATA", data, 5}} {
+		if l.limit > 1<<63-1 {
+			continue
+		}
+		limit, free := int64(l.limit), int64(-1)
+		if l.field < len(used) {
+			if pages, err := strconv.ParseInt(string(used[l.field]), 10, 40); err == nil {
+				free = max(0, limit-pages*page)
+			}
+		}
+		b.least(limit, free, l.by)
+	}
+}
+
+// ReadBudget reads from /proc and the control groups under fsys, the root of a
+// Linux file system, what HostBudget tells, but for the limits of the process
+// itself.
 func ReadBudget(fsys fs.FS) Budget {
 	b := Budget{Total: -1, Free: -1}
 	b.meminfo(fsys)

@@ -101,3 +101,32 @@ func TestBudgetIsNotTheHostsInsideACgroup(t *testing.T) {
 	}
 	t.Logf("here: %+v", HostBudget())
 }
+
+// The limits of a process count when it has any, and only what each is for.
+func TestBudgetIsNotTheHostsUnderALimitOfTheProcess(t *testing.T) {
+	const page = 16 << 10
+	statm := map[string]string{"proc/self/statm": fmt.Sprintln(3*gib/page, 9, 9, 9, 0, gib/page, 0)}
+	for _, c := range []struct {
+		name        string
+		files       map[string]string
+		space, data uint64
+		total, free int64
+		by          string
+	}{
+		{"none", statm, noLimit, noLimit, 450800000 << 10, 440000000 << 10, "host"},
+		{"addresses", statm, 10 * gib, noLimit, 10 * gib, 7 * gib, "RLIMIT_AS"},
+		{"data", statm, noLimit, 10 * gib, 10 * gib, 9 * gib, "RLIMIT_DATA"},
+		{"both", statm, 8 * gib, 5 * gib, 5 * gib, 4 * gib, "RLIMIT_DATA"},
+		{"above the host", statm, 1 << 62, 1<<63 - 1, 450800000 << 10, 440000000 << 10, "host"},
+		{"beyond a number", statm, 1 << 63, noLimit - 1, 450800000 << 10, 440000000 << 10, "host"},
+		{"set below what there is", statm, 2 * gib, noLimit, 2 * gib, 0, "RLIMIT_AS"},
+		{"nothing", statm, noLimit, 0, 0, 0, "RLIMIT_DATA"},
+		{"what there is is unknown", nil, 10 * gib, noLimit, 10 * gib, 440000000 << 10, "host"},
+		{"garbage", map[string]string{"proc/self/statm": "many 1\n"}, 10 * gib, 9 * gib, 9 * gib, 440000000 << 10, "host"},
+	} {
+		b := ReadBudget(tree(c.files))
+		if b.rlimits(tree(c.files), page, c.space, c.data); b.Total != c.total || b.Free != c.free || b.By != c.by {
+			t.Errorf("%s: %+v, want total %d, free %d, by %s", c.name, b, c.total, c.free, c.by)
+		}
+	}
+}

@@ -53,8 +53,8 @@ type Pool struct {
 // defaults.
 type PoolOptions struct {
 	// MaxCached is the most bytes of freed memory that is kept. 0 means the
-	// smaller of 1 GiB and an eighth of what the host and the control groups
-	// of the process allow; below zero, none.
+	// smaller of 1 GiB and an eighth of what HostBudget says the process can
+	// have; below zero, none.
 	MaxCached int64
 
 	// IdleTrim is how long freed memory lies unused before it goes back to

@@ -42,7 +42,7 @@ type Shared struct {
 // NewShared makes n ≥ 0 zeroed bytes of shared memory, and takes all of them
 // from the system: a page that is not there when it is touched would end the
 // program (SIGBUS). So what the system refuses is refused here, and is an error
-// that wraps ErrNoMemory. More than HostBudget says is free is refused without
+// that wraps ErrNoMemory. More than ReadBudget says is free is refused without
 // asking the system, which would rather kill a process than refuse.
 //
 // The memory is sealed against any change of its size. Elsewhere than on Linux

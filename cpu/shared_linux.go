@@ -70,7 +70,8 @@ func (m *Shared) reserve(off, n int64) error {
 		return err
 	}
 	if missing = min(missing, n); missing > reserved { // less is not worth reading a handful of files
-		if b := HostBudget(); b.Free >= 0 && missing > b.Free {
+		// Limits of the process are not for pages but for the mapping, which is there already or comes after.
+		if b := ReadBudget(os.DirFS("/")); b.Free >= 0 && missing > b.Free {
 			return fmt.Errorf("%w: %d bytes of shared memory, and the %s has %d free", ErrNoMemory, missing, b.By, b.Free)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package rlimit takes address space from a child of a test, so that the system
-// refuses memory.
+// Package rlimit takes memory from a child of a test, so that the system refuses
+// it more.
 package rlimit
 
 import (
@@ -21,11 +21,12 @@ const unapplied = "no limit"
 // over is how much more than it may a process asks for, to see the limit.
 const over = 64 << 20
 
-// Leave leaves the process room bytes of address space beyond what it has now.
-// Go's own heap gets what it may need before: it ends the process where the
-// system refuses. Where the system takes the limit and does not apply it the
-// process ends, and Applied skips the test.
-func Leave(room int) error {
+// Leave leaves the process room bytes beyond what it has now: of addresses with
+// RLIMIT_AS, of private memory that can be written with RLIMIT_DATA. Go's own
+// heap gets what it may need before: it ends the process where the system
+// refuses. Where the system takes the limit and does not apply it the process
+// ends, and Applied skips the test.
+func Leave(resource, room int) error {
 	spare := make([]byte, 32<<20)
 	runtime.KeepAlive(spare)
 	runtime.GC()
@@ -33,15 +34,19 @@ func Leave(room int) error {
 	if err != nil {
 		return err
 	}
-	pages, err := strconv.Atoi(strings.Fields(string(b))[0])
+	field := 0
+	if resource == unix.RLIMIT_DATA {
+		field = 5
+	}
+	pages, err := strconv.Atoi(strings.Fields(string(b))[field])
 	if err != nil {
 		return err
 	}
 	n := uint64(pages)*uint64(os.Getpagesize()) + uint64(room)
-	if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+	if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: n, Max: n}); err != nil {
 		return err
 	}
-	more, err := unix.Mmap(-1, 0, room+over, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
+	more, err := unix.Mmap(-1, 0, room+over, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return nil
 	}
@@ -57,6 +62,6 @@ func Leave(room int) error {
 func Applied(t testing.TB, out string) {
 	t.Helper()
 	if strings.HasPrefix(out, unapplied) {
-		require.Skip(t, "rlimit", "the system takes RLIMIT_AS and does not apply it, as qemu-user does")
+		require.Skip(t, "rlimit", "the system takes the limit and does not apply it, as qemu-user does")
 	}
 }

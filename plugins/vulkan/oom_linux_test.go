@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/go-fuel/fuel"
 	"github.com/go-fuel/fuel/internal/backend"
 	"github.com/go-fuel/fuel/internal/gpu"
@@ -38,7 +40,7 @@ func outOfMemory() {
 	}
 	same("at first")
 
-	check(rlimit.Leave(room))
+	check(rlimit.Leave(unix.RLIMIT_AS, room))
 	for round := range 3 {
 		var list []*fuel.Storage
 		total := int64(len(want))
