@@ -1,5 +1,3 @@
-// Package rlimit takes memory from a child of a test, so that the system refuses
-// it more.
 package rlimit
 
 import (
@@ -8,15 +6,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/go-fuel/fuel/internal/require"
 )
-
-// unapplied is what a child prints where there is no limit.
-const unapplied = "no limit"
 
 // over is how much more than it may a process asks for, to see the limit.
 const over = 64 << 20
@@ -56,12 +48,4 @@ func Leave(resource, room int) error {
 	fmt.Println(unapplied)
 	os.Exit(0)
 	return nil
-}
-
-// Applied skips the test where the child that printed out had no limit.
-func Applied(t testing.TB, out string) {
-	t.Helper()
-	if strings.HasPrefix(out, unapplied) {
-		require.Skip(t, "rlimit", "the system takes the limit and does not apply it, as qemu-user does")
-	}
 }
