@@ -122,7 +122,7 @@ type OutOfMemoryError struct {
 
 	Scope         string      // name of the Scope whose limit refused, else empty
 	LargestCached int64       // bytes of the largest block that fuel holds for reuse
-	TopSites      []AllocSite // up to five that hold most, where they are recorded: FUEL_CHECK=1
+	TopSites      []AllocSite // up to five that hold most, of InUse where Limit refused, where they are recorded: FUEL_CHECK=1
 }
 
 func (e *OutOfMemoryError) Error() string {

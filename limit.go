@@ -15,16 +15,19 @@ import (
 type quota struct {
 	used, peak atomic.Int64
 	limit      atomic.Int64 // one more than the limit, so that 0 is none
+	sites      track.Sites  // where what is used was allocated
 }
 
-// take counts n bytes, unless they go beyond the limit.
-func (q *quota) take(n int64) bool {
+// take counts the memory, unless it goes beyond the limit.
+func (q *quota) take(m *memory) bool {
+	n := int64(m.size)
 	for {
 		used, limit := q.used.Load(), q.limit.Load()
 		if limit > 0 && (used > limit-1 || n > limit-1-used) {
 			return false
 		}
 		if q.used.CompareAndSwap(used, used+n) {
+			q.sites.Add(m, m.size)
 			return true
 		}
 	}
@@ -41,7 +44,10 @@ func (q *quota) note() {
 	}
 }
 
-func (q *quota) give(n int64) { q.used.Add(-n) }
+func (q *quota) give(m *memory) {
+	q.sites.Remove(m)
+	q.used.Add(-int64(m.size))
+}
 
 func (q *quota) setLimit(n int64) {
 	if n < 0 {
@@ -117,17 +123,17 @@ func (s *Scope) Stats() ScopeStats {
 func (m *memory) charge() error {
 	n := int64(m.size)
 	if s := m.wishes.scope; s != nil {
-		if !s.quota.take(n) {
+		if !s.quota.take(m) {
 			s.refused.Add(1)
 			return &OutOfMemoryError{
 				Device: m.dev.id, Scope: s.name, Requested: n, Free: m.dev.be.Memory().Free,
-				Limit: s.quota.most(), InUse: s.quota.used.Load(), TopSites: topSites(m.dev.id),
+				Limit: s.quota.most(), InUse: s.quota.used.Load(), TopSites: allocSites(s.quota.sites.Top(sitesTold)),
 			}
 		}
 		s.regions.Add(1)
 	}
 	m.charged = true
-	if !m.dev.quota.take(n) {
+	if !m.dev.quota.take(m) {
 		m.charged = false
 		m.leaveScope()
 		return m.dev.outOfMemory(n, nil)
@@ -139,14 +145,14 @@ func (m *memory) charge() error {
 func (m *memory) discharge() {
 	if m.charged {
 		m.charged = false
-		m.dev.quota.give(int64(m.size))
+		m.dev.quota.give(m)
 		m.leaveScope()
 	}
 }
 
 func (m *memory) leaveScope() {
 	if s := m.wishes.scope; s != nil {
-		s.quota.give(int64(m.size))
+		s.quota.give(m)
 		s.regions.Add(-1)
 	}
 }
@@ -154,17 +160,22 @@ func (m *memory) leaveScope() {
 // outOfMemory describes a refusal of the device, or of its limit where err is
 // nil.
 func (d *device) outOfMemory(n int64, err error) *OutOfMemoryError {
-	c := d.cache()
+	c, sites := d.cache(), d.quota.sites.Top(sitesTold)
+	if err != nil { // maybe for want of addresses, which memory that does not count has, too
+		sites = track.Top(d.id.String(), sitesTold)
+	}
 	return &OutOfMemoryError{
 		Device: d.id, Requested: n, Free: d.be.Memory().Free, Limit: d.quota.most(), InUse: d.quota.used.Load(),
-		Cached: c.Bytes, LargestCached: c.Largest, TopSites: topSites(d.id), Err: err,
+		Cached: c.Bytes, LargestCached: c.Largest, TopSites: allocSites(sites), Err: err,
 	}
 }
 
-// topSites has the places that hold most, where they are recorded.
-func topSites(id Device) []AllocSite {
+// sitesTold is how many places an OutOfMemoryError names.
+const sitesTold = 5
+
+func allocSites(top []track.Site) []AllocSite {
 	var sites []AllocSite
-	for _, s := range track.Top(id.String(), 5) {
+	for _, s := range top {
 		sites = append(sites, AllocSite(s))
 	}
 	return sites

@@ -544,6 +544,54 @@ func TestOutOfMemoryErrorHidesNothing(t *testing.T) {
 	closeAll(t, append(ss, s)...)
 }
 
+// Memory that a limit does not count is no reason for its refusal.
+func TestSitesNeverHoldWhatTheLimitDoesNotCount(t *testing.T) {
+	defer track.Start()()
+	dev := (&tight{}).openIt(t)
+	mine, other := NewScope("mine", 100), NewScope("other", -1)
+	// held is what places in this test hold, by the error of n bytes more.
+	held := func(n int, opt *Options) (sum int64) {
+		t.Helper()
+		var oom *OutOfMemoryError
+		if _, err := Alloc(Device{}, U8, n, opt); !errors.As(err, &oom) {
+			t.Fatal(err)
+		}
+		for _, s := range oom.TopSites {
+			if strings.Contains(s.At, t.Name()) {
+				sum += s.Bytes
+			}
+		}
+		return sum
+	}
+	base := stats(t, Device{}).Allocated
+	wrapped, err := Wrap(U8, make([]byte, 1<<20), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onDevice, err := Alloc(dev, U8, 10, &Options{Scope: mine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []*Storage{wrapped, onDevice, newOf(t, 50, nil), newOf(t, 60, &Options{Scope: other}), newOf(t, 70, &Options{Scope: mine})}
+	if n := held(21, &Options{Scope: mine}); n != 80 {
+		t.Errorf("a Scope that has 80 bytes: %d", n)
+	}
+	limit(t, Device{}, base+200)
+	if n := held(21, nil); n != 180 {
+		t.Errorf("a device that has 180 bytes: %d", n)
+	}
+	if n := held(21, &Options{Scope: other}); n != 180 { // the Scope has room
+		t.Errorf("a device that has 180 bytes, in a Scope: %d", n)
+	}
+	closeAll(t, all...)
+	if n := held(101, &Options{Scope: mine}); n != 0 {
+		t.Errorf("an empty Scope: %d", n)
+	}
+	if n := held(201, nil); n != 0 {
+		t.Errorf("an empty device: %d", n)
+	}
+}
+
 // Report 60: free memory of the host, in a container that may have a quarter
 // of it, until the kernel ends the process.
 func TestWouldFitIsNotFooledByTheHost(t *testing.T) {

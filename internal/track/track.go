@@ -55,14 +55,19 @@ func Add(device, memory string, bytes int) *Record {
 	if !On() {
 		return nil
 	}
-	pc := make([]uintptr, 32)
-	r := &Record{Device: device, Memory: memory, Bytes: bytes, stack: pc[:runtime.Callers(3, pc)]}
+	r := newRecord(device, memory, bytes)
 	mu.Lock()
 	defer mu.Unlock()
 	seq++
 	r.seq = seq
 	live[r] = struct{}{}
 	return r
+}
+
+// newRecord has the stack above the caller of its caller.
+func newRecord(device, memory string, bytes int) *Record {
+	pc := make([]uintptr, 32)
+	return &Record{Device: device, Memory: memory, Bytes: bytes, stack: pc[:runtime.Callers(4, pc)]}
 }
 
 // Remove ends the record of a Region that is gone. One that was dropped stays,
@@ -128,20 +133,81 @@ type Site struct {
 func Top(device string, n int) []Site {
 	mu.Lock()
 	defer mu.Unlock()
-	sums := map[string]*Site{}
+	sums := sums{}
 	for r := range live {
-		if r.Device != device || r.drop {
-			continue
+		if r.Device == device && !r.drop {
+			sums.add(r.site(), r.Bytes)
 		}
-		at := r.site()
-		s := sums[at]
-		if s == nil {
-			s = &Site{At: at}
-			sums[at] = s
-		}
-		s.Bytes += int64(r.Bytes)
-		s.Regions++
 	}
+	return sums.top(n)
+}
+
+// Sites remembers the places that hold what counts for one limit. The zero value
+// has none.
+type Sites struct {
+	n    atomic.Int64 // of held, so that Remove is cheap while nobody asks
+	mu   sync.Mutex
+	held map[any]*Record
+}
+
+// Add notes that what, which is compared, is there and has so many bytes, if
+// anybody asked for records.
+func (s *Sites) Add(what any, bytes int) {
+	if On() {
+		s.add(what, bytes)
+	}
+}
+
+func (s *Sites) add(what any, bytes int) {
+	r := newRecord("", "", bytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held = map[any]*Record{}
+	}
+	s.held[what] = r
+	s.n.Store(int64(len(s.held)))
+}
+
+// Remove notes that what is gone. It need not have been there.
+func (s *Sites) Remove(what any) {
+	if s.n.Load() != 0 {
+		s.remove(what)
+	}
+}
+
+func (s *Sites) remove(what any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.held, what)
+	s.n.Store(int64(len(s.held)))
+}
+
+// Top returns the n sites that hold most, as the function Top.
+func (s *Sites) Top(n int) []Site {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sums := sums{}
+	for _, r := range s.held {
+		sums.add(r.site(), r.Bytes)
+	}
+	return sums.top(n)
+}
+
+// sums are Sites by their place.
+type sums map[string]*Site
+
+func (sums sums) add(at string, bytes int) {
+	s := sums[at]
+	if s == nil {
+		s = &Site{At: at}
+		sums[at] = s
+	}
+	s.Bytes += int64(bytes)
+	s.Regions++
+}
+
+func (sums sums) top(n int) []Site {
 	top := make([]Site, 0, len(sums))
 	for _, s := range sums {
 		top = append(top, *s)
