@@ -28,7 +28,8 @@ import (
 // A Storage is a handle on bytes: a window on an owner, with the DType and
 // Encoding of what is in it. Make one with Alloc, FromSlice, Map and their
 // like; every handle must be closed, once, and no copy of the struct made. The
-// zero value and nil are no Storage.
+// zero value and nil are no Storage: do not use them. A method of nil panics, as
+// that of any nil pointer.
 //
 // # Views and clones
 //
