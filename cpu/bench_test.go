@@ -127,13 +127,28 @@ func BenchmarkConvert(b *testing.B) {
 	})
 }
 
+// BenchmarkTranspose has sides that are powers of two, for which the cache has
+// the fewest places, and others.
+func BenchmarkTranspose(b *testing.B) {
+	for _, elem := range []int{1, 2, 4, 8, 16} {
+		for _, side := range []int{8, 64, 520, 1024, 2000, 4095, 4096} {
+			size := side * side * elem
+			dst, src := blocks(b, size)
+			b.Run(fmt.Sprintf("impl=fuel/elem=%d/side=%d", elem, side), func(b *testing.B) {
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					CopyStrided(dst[:size], src[:size], 0, elem, []int{side, side}, []int{elem, side * elem})
+				}
+			})
+		}
+	}
+}
+
 func benchConversion(b *testing.B, name string, from, to int, f func(dst, src []byte)) {
 	for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 16 << 20, 32 << 20, 64 << 20, 256 << 20} {
 		n := size / (from + to)
 		if name == "Transpose" {
-			if n = n / 256 * 256; size > 16<<20 {
-				break // it waits for memory, line by line
-			}
+			n = n / 256 * 256
 		}
 		dst, src := blocks(b, max(n*from, n*to))
 		run := func(impl string, dst, src []byte, f func(dst, src []byte)) {

@@ -54,12 +54,22 @@ func CopyStrided(dst, src []byte, off, elem int, shape, strides []int) {
 		Copy(dst, src[off:off+run])
 		return
 	}
-	// The last axis is done at once, the others are counted through.
+	// The last axis is done at once, or the last two, and the others are counted
+	// through.
 	row := axes[len(axes)-1]
 	outer := axes[:len(axes)-1]
+	rows := axis{n: 1}
+	if last := len(outer) - 1; last >= 0 && transposes(outer[last], row) {
+		rows, outer = outer[last], outer[:last]
+	}
+	block := rows.n * row.n * run
 	for {
-		copyRow(dst[:row.n*run], src, off, run, row)
-		dst = dst[row.n*run:]
+		if rows.n == 1 {
+			copyRow(dst[:block], src, off, run, row)
+		} else {
+			copyRows(dst[:block], src, off, run, rows, row)
+		}
+		dst = dst[block:]
 		k := len(outer) - 1
 		for ; k >= 0; k-- {
 			a := &outer[k]
@@ -118,6 +128,76 @@ func inside(size, off, elem int, shape, strides []int) bool {
 		*left -= steps * step
 	}
 	return true
+}
+
+// A tile has as many rows, and as many runs of each, as copyTiles copies
+// together: then what follows in a line of the cache is used while it is there.
+// BenchmarkTranspose chose them.
+const (
+	tileHeight = 256
+	tileWidth  = 8
+)
+
+// transposes reports whether rows read from the same lines of the cache as those
+// before them, and each from many.
+func transposes(rows, row axis) bool {
+	near, far := max(rows.stride, -rows.stride), max(row.stride, -row.stride)
+	return near < 64 && near < far && row.n >= tileWidth
+}
+
+// copyRows copies rows of runs, the first from off.
+func copyRows(dst, src []byte, off, run int, rows, row axis) {
+	switch run {
+	case 1:
+		copyTiles[[1]byte](dst, src, off, rows, row)
+	case 2:
+		copyTiles[[2]byte](dst, src, off, rows, row)
+	case 4:
+		copyTiles[[4]byte](dst, src, off, rows, row)
+	case 8:
+		copyTiles[[8]byte](dst, src, off, rows, row)
+	case 16:
+		copyTiles[[16]byte](dst, src, off, rows, row)
+	default:
+		for size := row.n * run; len(dst) > 0; dst = dst[size:] {
+			copyRow(dst[:size], src, off, run, row)
+			off += rows.stride
+		}
+	}
+}
+
+// copyTiles is copyRows for runs of type T.
+func copyTiles[T any](dst, src []byte, off int, rows, row axis) {
+	var one T
+	run, stride := int(unsafe.Sizeof(one)), row.stride
+	size := row.n * run
+	whole := row.n &^ (tileWidth - 1) // runs of a row that are in tiles
+	// Every place has been found to be inside.
+	to, from := unsafe.Pointer(unsafe.SliceData(dst)), unsafe.Pointer(unsafe.SliceData(src))
+	for i := 0; i < rows.n; i += tileHeight {
+		height := min(tileHeight, rows.n-i)
+		for j := 0; j < whole; j += tileWidth {
+			d, s := i*size+j*run, off+i*rows.stride+j*stride
+			for range height {
+				t := (*[tileWidth]T)(unsafe.Add(to, d))
+				t[0] = *(*T)(unsafe.Add(from, s))
+				t[1] = *(*T)(unsafe.Add(from, s+stride))
+				t[2] = *(*T)(unsafe.Add(from, s+2*stride))
+				t[3] = *(*T)(unsafe.Add(from, s+3*stride))
+				t[4] = *(*T)(unsafe.Add(from, s+4*stride))
+				t[5] = *(*T)(unsafe.Add(from, s+5*stride))
+				t[6] = *(*T)(unsafe.Add(from, s+6*stride))
+				t[7] = *(*T)(unsafe.Add(from, s+7*stride))
+				d += size
+				s += rows.stride
+			}
+		}
+		if whole < row.n {
+			for k := i; k < i+height; k++ {
+				copyRow(dst[k*size+whole*run:(k+1)*size], src, off+k*rows.stride+whole*stride, run, row)
+			}
+		}
+	}
 }
 
 // copyRow copies runs that lie a.stride bytes apart, the first at off.

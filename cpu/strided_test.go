@@ -57,6 +57,18 @@ func TestCopyStridedNeverDiffersFromItsDefinition(t *testing.T) {
 	for elem := 1; elem <= 20; elem++ {
 		cases[fmt.Sprint("elements of ", elem)] = one{elem, elem, []int{3, 2, 5}, []int{7 * elem, -1, elem + 1}}
 	}
+	for _, elem := range []int{1, 2, 3, 4, 8, 12, 16} {
+		for _, c := range [][2]int{{2, 8}, {7, 15}, {tileHeight, 16}, {tileHeight + 1, 9}, {2*tileHeight + 3, 2*tileWidth - 1}} {
+			h, w, far := c[0], c[1], c[0]*elem+3
+			name := fmt.Sprintf("tiles of %d, %d by %d", elem, h, w)
+			cases[name] = one{1, elem, []int{h, w}, []int{elem, far}}
+			cases[name+", upside down"] = one{1 + h*elem, elem, []int{h, w}, []int{-elem, far}}
+			cases[name+", mirrored"] = one{1 + w*far, elem, []int{h, w}, []int{elem, -far}}
+			cases[name+", overlapping"] = one{5, elem, []int{h, w}, []int{1, far}}
+			cases[name+", repeated"] = one{5, elem, []int{h, w}, []int{0, far}}
+			cases[name+", four axes"] = one{w * far, elem, []int{2, 3, h, w}, []int{-elem - 1, 2 * w * far, elem, far}}
+		}
+	}
 	random := rand.New(rand.NewPCG(1, 2))
 	for i := range 300 {
 		c := one{2000, 1 + random.IntN(17), nil, nil}
