@@ -39,7 +39,7 @@ type Device struct {
 // Config is what may be asked of a Device beyond the Limits of its Port.
 type Config struct {
 	// Staged makes transfers go through staging also where the host can reach
-	// the memory itself.
+	// the memory itself. The device goes on reaching page-locked host memory.
 	Staged bool
 }
 

@@ -146,9 +146,6 @@ func (d *Device) unpinAll() {
 
 // pinned returns the pin that a transfer of mem to or from a range can use.
 func (d *Device) pinned(mem []byte, off int) (x *pin, at int) {
-	if d.forced {
-		return nil, 0
-	}
 	x, at = d.pins.find(mem)
 	if x != nil && d.odd(off|at|len(mem)) {
 		return nil, 0

@@ -99,7 +99,7 @@ func TestOnlyWhatIsPinnedGoesDirectly(t *testing.T) {
 		{name: "no whole units of the device", lim: lim, off: unit + 4, n: 64, at: 9},
 		{name: "no whole units of the host", lim: lim, off: unit + 3, n: 64, at: 8},
 		{name: "no whole length", lim: lim, off: unit + 4, n: 63, at: 8},
-		{name: "staging was asked for", lim: bytewise, conf: gpu.Config{Staged: true}, off: unit, n: unit},
+		{name: "staging was asked for", lim: bytewise, conf: gpu.Config{Staged: true}, off: unit, n: unit, direct: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newSoftPort(t, memories[0], c.lim)
