@@ -156,6 +156,14 @@ func TestHandlersOfTheDriverNeverStay(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("SIGINT did not reach Go")
 	}
+	before := f.call("fakecuda_urgent")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGURG); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Millisecond)
+	if now := f.call("fakecuda_urgent"); now != before {
+		t.Errorf("%d SIGURG did not reach Go", now-before)
+	}
 }
 
 // Report 18 (gorgonia#254): no result is passed over.

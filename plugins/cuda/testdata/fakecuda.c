@@ -273,7 +273,15 @@ static CUresult leave(CUresult r) {
 		if (r_) return r_; \
 	} while (0)
 
-static void handler(int sig) { _exit(100 + sig); }
+// SIGURG may come while cuInit runs: Go sends it to its own threads.
+static volatile long urgent;
+static void handler(int sig) {
+	if (sig != SIGURG) _exit(100 + sig);
+	urgent++;
+}
+
+// fakecuda_urgent tells how many SIGURG came to the handler of cuInit.
+long fakecuda_urgent(void) { return urgent; }
 
 CUresult cuInit(unsigned flags) {
 	BEGIN(ANY);
