@@ -11,8 +11,9 @@ import (
 // change their way. Variables for tests, else set once, when the program starts.
 var limits = struct {
 	// Up to these the runtime's clear and copy are called: they are as good
-	// there (BenchmarkZero, BenchmarkCopy), and one call less. A fill so
-	// short is done before a kernel has its seed (BenchmarkFill).
+	// there (BenchmarkZero, BenchmarkCopy), and one call less; clear goes less
+	// far on amd64. A fill so short is done before a kernel has its seed
+	// (BenchmarkFill).
 	clear, copy, fill int
 
 	// From these on stores go around the caches, which could not hold the
@@ -42,7 +43,7 @@ func Zero(b []byte) {
 		if b = b[n:]; len(b) == 0 {
 			return
 		}
-		yield(len(b))
+		yield(len(b), 1)
 	}
 }
 
@@ -66,12 +67,19 @@ func ZeroPart(b []byte, off, whole int) {
 // caches all the same, for whoever reads the bytes next, from the first on.
 func keeps(off, whole int) bool { return off < limits.cache-whole }
 
-// yield lets other goroutines run, once in four pieces, where left bytes are
-// left to do. Each time takes as long as a twentieth of a piece around the
-// caches does (BenchmarkZero). A stop of the world gets in at any piece, since
-// that is a call.
-func yield(left int) {
-	if left%(4*Piece) >= 3*Piece {
+// yield comes between the pieces of work that so many goroutines share, where
+// left bytes are left to do in this one. Being a call, it lets a stop of the
+// world in, and whoever has waited for ten milliseconds.
+//
+// Where the work has all processors it also lets the others run, once in four
+// pieces. Where it has not, they run beside it, unless more work like this has
+// the rest: so once in 128. For there the scheduler wakes a thread to look for
+// them, which takes as long as half a piece or more, and slows the core that it
+// shares (BenchmarkZero, BenchmarkCopy).
+//
+//go:noinline
+func yield(left, workers int) {
+	if left%(4*Piece) >= 3*Piece && (workers >= runtime.GOMAXPROCS(0) || left%(128*Piece) >= 127*Piece) {
 		runtime.Gosched()
 	}
 }
@@ -96,7 +104,7 @@ func Copy(dst, src []byte) {
 		if dst, src = dst[n:], src[n:]; len(dst) == 0 {
 			return
 		}
-		yield(len(dst))
+		yield(len(dst), 1)
 	}
 }
 
@@ -129,13 +137,13 @@ func move(dst, src []byte) {
 			n := len(dst) - Piece
 			copy(dst[n:], src[n:])
 			dst, src = dst[:n], src[:n]
-			runtime.Gosched()
+			yield(len(dst), 1)
 		}
 	}
 	for len(dst) > Piece {
 		copy(dst[:Piece], src)
 		dst, src = dst[Piece:], src[Piece:]
-		runtime.Gosched()
+		yield(len(dst), 1)
 	}
 	copy(dst, src)
 }
@@ -179,7 +187,7 @@ func Fill(b, pattern []byte) {
 		if n < Piece { // the first
 			seed = turned(seed, n)
 		}
-		yield(len(b))
+		yield(len(b), 1)
 	}
 }
 

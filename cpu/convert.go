@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"runtime"
 	"strconv"
 	"unsafe"
 
@@ -79,7 +78,7 @@ func (c Conversion) Convert(dst, src []byte) {
 		c.part(dst[:n*to], src[:n*from], whole)
 		dst, src = dst[n*to:], src[n*from:]
 		n = per
-		runtime.Gosched()
+		yield(len(dst), 1)
 	}
 	c.part(dst, src, whole)
 }
@@ -174,7 +173,7 @@ func Swap(dst, src []byte, width int) {
 		swapPart(dst[:n], src[:n], width, whole)
 		dst, src = dst[n:], src[n:]
 		n = Piece
-		runtime.Gosched()
+		yield(len(dst), 1)
 	}
 	swapPart(dst, src, width, whole)
 }

@@ -1,11 +1,13 @@
 package cpu
 
 import (
+	"context"
 	"math"
 	"os"
 	"runtime"
 	"runtime/metrics"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -122,17 +124,25 @@ func TestBigZeroAndCopyDoNotHoldTheWorld(t *testing.T) {
 	}
 }
 
-// Reports 64 and 65 again: with one processor nobody else would run.
+// Reports 64 and 65 again: where the work has all processors nobody else would
+// run.
 func TestBigZeroAndCopyLetOthersRun(t *testing.T) {
 	needsTime(t)
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	dst, src := gibibyte(t), gibibyte(t)
 	eachTier(t, func(t *testing.T, k *tier) {
-		for name, f := range map[string]func(){
-			"zero": func() { Zero(dst) },
-			"copy": func() { Copy(dst, src) },
-			"fill": func() { Fill(dst, []byte{1, 2}) },
+		for _, c := range []struct {
+			name  string
+			procs int
+			f     func()
+		}{
+			{"zero", 1, func() { Zero(dst) }},
+			{"copy", 1, func() { Copy(dst, src) }},
+			{"fill", 1, func() { Fill(dst, []byte{1, 2}) }},
+			{"swap", 1, func() { Swap(dst, src, 4) }},
+			{"zero by Run", 1, func() { zeroByRun(dst) }},
+			{"zero by Run", 2, func() { zeroByRun(dst) }},
 		} {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.procs))
 			var stop atomic.Bool
 			ticks := 0
 			ended := make(chan struct{})
@@ -144,13 +154,57 @@ func TestBigZeroAndCopyLetOthersRun(t *testing.T) {
 				}
 			}()
 			start := time.Now()
-			f()
+			c.f()
 			took := time.Since(start)
 			stop.Store(true)
 			<-ended
 			if want := len(dst) / Piece / 8; ticks < want { // half as often as yield says
-				t.Errorf("%s of %d MiB: %d ticks in %v, want %d", name, len(dst)>>20, ticks, took, want)
+				t.Errorf("%s of %d MiB on %d processors: %d ticks in %v, want %d", c.name, len(dst)>>20, c.procs, ticks, took, want)
 			}
 		}
 	})
+}
+
+func zeroByRun(b []byte) {
+	_, _ = Run(context.Background(), len(b), func(off, end int) error {
+		ZeroPart(b[off:end], off, len(b))
+		return nil
+	}, nil)
+}
+
+// The same where it has not all processors, but as much work again has the
+// rest. By bytes, not by time: ten milliseconds, after which the scheduler
+// takes a processor away, are more bytes than this on most machines.
+func TestBigZerosOnAllProcessorsLetOthersRun(t *testing.T) {
+	needsTime(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
+	b := gibibyte(t)
+	const each, turns = 256 * Piece, 200
+	var stop atomic.Bool
+	var zeros atomic.Int64
+	var wg sync.WaitGroup
+	begun := make(chan bool)
+	for _, part := range [][]byte{b[:each], b[each:][:each]} {
+		wg.Go(func() {
+			Zero(part)
+			begun <- true
+			for !stop.Load() {
+				Zero(part)
+				zeros.Add(1)
+			}
+		})
+	}
+	<-begun
+	<-begun // now each has its processor
+	before := zeros.Load()
+	for range turns {
+		runtime.Gosched()
+	}
+	n := int(zeros.Load() - before)
+	stop.Store(true)
+	wg.Wait()
+	t.Logf("%d MiB cleared for each turn of another", n*each>>20/turns)
+	if n > 3*turns { // six times what yield says
+		t.Errorf("%d turns of another while %d times %d MiB were cleared", turns, n, each>>20)
+	}
 }

@@ -21,8 +21,8 @@ const stripe = 16 * Piece
 const maxWorkers = 8
 
 // Run calls f for consecutive ranges [off, end) that together make [0, n),
-// each of at most Piece bytes, and yields once in four. From 8 MiB it does so
-// from several goroutines at once, in no particular order.
+// each of at most Piece bytes, and lets others run in between as Zero does. From
+// 8 MiB it does so from several goroutines at once, in no particular order.
 //
 // It looks at ctx between pieces. It returns the bytes that were done, and the
 // first error of f or of ctx; pieces begun elsewhere are finished before it
@@ -31,7 +31,7 @@ const maxWorkers = 8
 func Run(ctx context.Context, n int, f func(off, end int) error, progress func(done int)) (done int, err error) {
 	workers := min(runtime.GOMAXPROCS(0), maxWorkers, (n+stripe-1)/stripe)
 	if n < parallelMin || workers < 2 {
-		return runRange(ctx, 0, n, f, func(d int) bool {
+		return runRange(ctx, 0, n, 1, f, func(d int) bool {
 			if progress != nil {
 				progress(d)
 			}
@@ -58,7 +58,7 @@ func Run(ctx context.Context, n int, f func(off, end int) error, progress func(d
 				return
 			}
 			before := 0
-			d, e := runRange(ctx, off, min(off+stripe, n), f, func(d int) bool {
+			d, e := runRange(ctx, off, min(off+stripe, n), workers, f, func(d int) bool {
 				if progress != nil {
 					tell(d - before)
 					before = d
@@ -87,9 +87,9 @@ func Run(ctx context.Context, n int, f func(off, end int) error, progress func(d
 	return total, err
 }
 
-// runRange does [from, to) in one goroutine. step is told the bytes done in
-// this range and says whether to go on.
-func runRange(ctx context.Context, from, to int, f func(off, end int) error, step func(done int) bool) (int, error) {
+// runRange does [from, to) in one of so many workers. step is told the bytes
+// done in this range and says whether to go on.
+func runRange(ctx context.Context, from, to, workers int, f func(off, end int) error, step func(done int) bool) (int, error) {
 	for off := from; off < to; {
 		if err := ctx.Err(); err != nil {
 			return off - from, err
@@ -102,7 +102,7 @@ func runRange(ctx context.Context, from, to int, f func(off, end int) error, ste
 		if !step(off - from) {
 			return off - from, nil
 		}
-		yield(to - off)
+		yield(to-off, workers)
 	}
 	return to - from, nil
 }

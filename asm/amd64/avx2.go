@@ -182,6 +182,9 @@ func (g avx2) copy(name string, stream bool, doc ...string) {
 	left := n
 	g.SUBQ(skip, left)
 	g.blocks(left, func(lines int) {
+		if stream {
+			g.next(s, lines)
+		}
 		for i, r := range v[:lines*line/half] {
 			g.VMOVDQU(at(s, i*half), r)
 		}

@@ -125,6 +125,9 @@ func (g avx512) copy(name string, stream bool, doc ...string) {
 	left := n
 	g.SUBQ(skip, left)
 	g.blocks(left, func(lines int) {
+		if stream {
+			g.next(s, lines)
+		}
 		for i, r := range v[:lines] {
 			g.VMOVDQU64(at(s, i*line), r)
 		}

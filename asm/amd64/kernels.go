@@ -116,6 +116,19 @@ func (g generator) blocks(left reg.GPVirtual, step func(lines int)) {
 	g.Comment("left is now the rest minus a line.")
 }
 
+// next asks for the lines of src that the next round of the main loop reads.
+// Around the caches a copy is up to a tenth faster so. Asking for the round
+// after that, or asking by PREFETCHT0, makes it as much slower (BenchmarkCopy).
+// To ask beyond the end of src accesses nothing.
+func (g generator) next(s reg.GPVirtual, lines int) {
+	if lines < unroll {
+		return
+	}
+	for i := range lines {
+		g.PREFETCHNTA(at(s, (lines+i)*line))
+	}
+}
+
 // advance adds n to each pointer.
 func (g generator) advance(n int, pointers ...reg.GPVirtual) {
 	for _, p := range pointers {
