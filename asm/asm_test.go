@@ -96,7 +96,7 @@ func TestDiffShowsTheChange(t *testing.T) {
 }
 
 // Every path of AVX code ends with VZEROUPPER, and stores that go around the
-// caches are fenced.
+// caches are fenced, but for those of clears and fills: cpu calls fence for them.
 func TestReturnsAreClean(t *testing.T) {
 	files, err := Files()
 	if err != nil {
@@ -109,6 +109,9 @@ func TestReturnsAreClean(t *testing.T) {
 		}
 		for text := range strings.SplitSeq(string(f.Data), "\nTEXT ·") {
 			name, body, _ := strings.Cut(text, "(SB)")
+			if name == "fence" {
+				continue
+			}
 			var code []string
 			for line := range strings.SplitSeq(body, "\n") {
 				if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
@@ -127,8 +130,8 @@ func TestReturnsAreClean(t *testing.T) {
 				if code[i-1] != "VZEROUPPER" {
 					t.Errorf("%s: %q before RET", name, code[i-1])
 				}
-				if streams && code[i-2] != "SFENCE" {
-					t.Errorf("%s: %q before VZEROUPPER and RET, and it has stores around the caches", name, code[i-2])
+				if fenced := streams && !strings.HasPrefix(name, "zero") && !strings.HasPrefix(name, "fill"); fenced != (code[i-2] == "SFENCE") {
+					t.Errorf("%s: %q before VZEROUPPER and RET, and it wants a fence: %v", name, code[i-2], fenced)
 				}
 			}
 		}

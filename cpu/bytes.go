@@ -49,7 +49,8 @@ func Zero(b []byte) {
 
 // ZeroPart clears b, which is a piece from off on of a range of whole bytes
 // that is to be cleared: how that is done best depends on the range. It does
-// not yield, so keep b at most Piece long.
+// not yield, so keep b at most Piece long. Whoever does pieces of a range in
+// several goroutines waits for them by anything of sync or by a channel.
 func ZeroPart(b []byte, off, whole int) {
 	if whole <= limits.clear {
 		clear(b)
@@ -60,6 +61,7 @@ func ZeroPart(b []byte, off, whole int) {
 		zero(b)
 	} else {
 		zeroStream(b)
+		endStream(off+len(b), whole)
 	}
 }
 
@@ -194,7 +196,7 @@ func Fill(b, pattern []byte) {
 // FillPart fills b as Fill does, as a piece from off on of a range of whole
 // bytes that is to be filled: how that is done best depends on the range. The
 // piece begins where the pattern does. It does not yield, so keep b at most
-// Piece long.
+// Piece long. For several goroutines see ZeroPart.
 func FillPart(b, pattern []byte, off, whole int) {
 	if !PatternOK(len(pattern)) {
 		panic("cpu.FillPart: the pattern has not 1, 2, 4, 8 or 16 bytes")
@@ -212,6 +214,17 @@ func fillPart(b []byte, seed *[32]byte, off, whole int) {
 		fill(b, seed)
 	} else {
 		fillStream(b, seed)
+		endStream(off+len(b), whole)
+	}
+}
+
+// endStream fences the stores of a clear or fill around the caches, where off
+// is the end of its range of whole bytes. Until then nobody else looks, and
+// whatever hands a goroutine, or what it did, to another thread is a locked
+// instruction, which waits for such stores too.
+func endStream(off, whole int) {
+	if off == whole {
+		fence()
 	}
 }
 

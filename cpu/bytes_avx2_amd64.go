@@ -9,7 +9,7 @@ package cpu
 //go:noescape
 func zeroAVX2(b []byte)
 
-// zeroStreamAVX2 clears b with stores that go around the caches, and a fence.
+// zeroStreamAVX2 clears b with stores that go around the caches and want a fence in the end.
 // Its generic twin is zeroGeneric.
 //
 //go:noescape
@@ -21,7 +21,7 @@ func zeroStreamAVX2(b []byte)
 //go:noescape
 func fillAVX2(b []byte, seed *[32]byte)
 
-// fillStreamAVX2 is fillAVX2 with stores that go around the caches, and a fence.
+// fillStreamAVX2 is fillAVX2 with stores that go around the caches and want a fence in the end.
 // Its generic twin is fillGeneric.
 //
 //go:noescape
@@ -38,3 +38,8 @@ func copyAVX2(dst []byte, src []byte)
 //
 //go:noescape
 func copyStreamAVX2(dst []byte, src []byte)
+
+// fence orders stores that go around the caches before all that come after it.
+//
+//go:noescape
+func fence()

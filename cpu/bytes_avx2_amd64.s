@@ -68,16 +68,18 @@ under1:
 
 big:
 	LEAQ    -64(AX)(CX*1), DX
+	MOVQ    AX, BX
+	NEGQ    BX
+	ANDQ    $0x3f, BX
+	JE      aligned
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
-	MOVQ    AX, BX
-	NOTQ    BX
-	ANDQ    $0x3f, BX
-	INCQ    BX
 	ADDQ    BX, AX
 	SUBQ    BX, CX
-	SUBQ    $0x00000100, CX
-	JB      lines
+
+aligned:
+	SUBQ $0x00000100, CX
+	JB   lines
 
 loop:
 	VMOVDQA Y0, (AX)
@@ -105,13 +107,17 @@ lineloop:
 
 rest:
 	// left is now the rest minus a line.
+	ADDQ    $0x40, CX
+	JE      done
 	VMOVDQU Y0, (DX)
 	VMOVDQU Y0, 32(DX)
+
+done:
 	VZEROUPPER
 	RET
 
 // func zeroStreamAVX2(b []byte)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·zeroStreamAVX2(SB), NOSPLIT, $0-24
 	MOVQ    b_base+0(FP), AX
 	MOVQ    b_len+8(FP), CX
@@ -122,9 +128,6 @@ TEXT ·zeroStreamAVX2(SB), NOSPLIT, $0-24
 	JB      under32
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, -32(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -133,9 +136,6 @@ under32:
 	JB      under16
 	VMOVDQU X0, (AX)
 	VMOVDQU X0, -16(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -145,9 +145,6 @@ under16:
 	XORL DX, DX
 	MOVQ DX, (AX)
 	MOVQ DX, -8(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -157,9 +154,6 @@ under8:
 	XORL DX, DX
 	MOVL DX, (AX)
 	MOVL DX, -4(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -169,9 +163,6 @@ under4:
 	XORL DX, DX
 	MOVW DX, (AX)
 	MOVW DX, -2(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -180,30 +171,27 @@ under2:
 	JB   under1
 	XORL CX, CX
 	MOVB CL, (AX)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
 under1:
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
 big:
 	LEAQ    -64(AX)(CX*1), DX
+	MOVQ    AX, BX
+	NEGQ    BX
+	ANDQ    $0x3f, BX
+	JE      aligned
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y0, 32(AX)
-	MOVQ    AX, BX
-	NOTQ    BX
-	ANDQ    $0x3f, BX
-	INCQ    BX
 	ADDQ    BX, AX
 	SUBQ    BX, CX
-	SUBQ    $0x00000100, CX
-	JB      lines
+
+aligned:
+	SUBQ $0x00000100, CX
+	JB   lines
 
 loop:
 	VMOVNTDQ Y0, (AX)
@@ -231,11 +219,12 @@ lineloop:
 
 rest:
 	// left is now the rest minus a line.
+	ADDQ    $0x40, CX
+	JE      done
 	VMOVDQU Y0, (DX)
 	VMOVDQU Y0, 32(DX)
 
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
+done:
 	VZEROUPPER
 	RET
 
@@ -316,12 +305,12 @@ big:
 	ANDQ           $0x0f, BX
 	VBROADCASTI128 (DX)(BX*1), Y1
 	LEAQ           -64(AX)(CX*1), BX
+	MOVQ           AX, SI
+	NEGQ           SI
+	ANDQ           $0x3f, SI
+	JE             aligned
 	VMOVDQU        Y0, (AX)
 	VMOVDQU        Y0, 32(AX)
-	MOVQ           AX, SI
-	NOTQ           SI
-	ANDQ           $0x3f, SI
-	INCQ           SI
 
 	// From here on the pattern begins at its byte skip mod 16.
 	MOVQ           SI, DI
@@ -329,8 +318,10 @@ big:
 	VBROADCASTI128 (DX)(DI*1), Y0
 	ADDQ           SI, AX
 	SUBQ           SI, CX
-	SUBQ           $0x00000100, CX
-	JB             lines
+
+aligned:
+	SUBQ $0x00000100, CX
+	JB   lines
 
 loop:
 	VMOVDQA Y0, (AX)
@@ -358,13 +349,17 @@ lineloop:
 
 rest:
 	// left is now the rest minus a line.
+	ADDQ    $0x40, CX
+	JE      done
 	VMOVDQU Y1, (BX)
 	VMOVDQU Y1, 32(BX)
+
+done:
 	VZEROUPPER
 	RET
 
 // func fillStreamAVX2(b []byte, seed *[32]byte)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2
 TEXT ·fillStreamAVX2(SB), NOSPLIT, $0-32
 	MOVQ           b_base+0(FP), AX
 	MOVQ           b_len+8(FP), CX
@@ -379,9 +374,6 @@ TEXT ·fillStreamAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTI128 (DX)(BX*1), Y1
 	VMOVDQU        Y0, (AX)
 	VMOVDQU        Y1, -32(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -393,9 +385,6 @@ under32:
 	VBROADCASTI128 (DX)(BX*1), Y1
 	VMOVDQU        X0, (AX)
 	VMOVDQU        X1, -16(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -406,9 +395,6 @@ under16:
 	MOVQ BX, (AX)
 	MOVQ -8(DX)(CX*1), BX
 	MOVQ BX, -8(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -419,9 +405,6 @@ under8:
 	MOVL BX, (AX)
 	MOVL -4(DX)(CX*1), BX
 	MOVL BX, -4(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -432,9 +415,6 @@ under4:
 	MOVW    BX, (AX)
 	MOVWLZX -2(DX)(CX*1), BX
 	MOVW    BX, -2(AX)(CX*1)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -443,15 +423,10 @@ under2:
 	JB      under1
 	MOVBLZX (DX), CX
 	MOVB    CL, (AX)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
 under1:
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -460,12 +435,12 @@ big:
 	ANDQ           $0x0f, BX
 	VBROADCASTI128 (DX)(BX*1), Y1
 	LEAQ           -64(AX)(CX*1), BX
+	MOVQ           AX, SI
+	NEGQ           SI
+	ANDQ           $0x3f, SI
+	JE             aligned
 	VMOVDQU        Y0, (AX)
 	VMOVDQU        Y0, 32(AX)
-	MOVQ           AX, SI
-	NOTQ           SI
-	ANDQ           $0x3f, SI
-	INCQ           SI
 
 	// From here on the pattern begins at its byte skip mod 16.
 	MOVQ           SI, DI
@@ -473,8 +448,10 @@ big:
 	VBROADCASTI128 (DX)(DI*1), Y0
 	ADDQ           SI, AX
 	SUBQ           SI, CX
-	SUBQ           $0x00000100, CX
-	JB             lines
+
+aligned:
+	SUBQ $0x00000100, CX
+	JB   lines
 
 loop:
 	VMOVNTDQ Y0, (AX)
@@ -502,11 +479,12 @@ lineloop:
 
 rest:
 	// left is now the rest minus a line.
+	ADDQ    $0x40, CX
+	JE      done
 	VMOVDQU Y1, (BX)
 	VMOVDQU Y1, 32(BX)
 
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
+done:
 	VZEROUPPER
 	RET
 
@@ -583,19 +561,21 @@ big:
 	LEAQ    -64(AX)(DX*1), BX
 	VMOVDQU -64(CX)(DX*1), Y8
 	VMOVDQU -32(CX)(DX*1), Y9
+	MOVQ    AX, SI
+	NEGQ    SI
+	ANDQ    $0x3f, SI
+	JE      aligned
 	VMOVDQU (CX), Y0
 	VMOVDQU 32(CX), Y1
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y1, 32(AX)
-	MOVQ    AX, SI
-	NOTQ    SI
-	ANDQ    $0x3f, SI
-	INCQ    SI
 	ADDQ    SI, CX
 	ADDQ    SI, AX
 	SUBQ    SI, DX
-	SUBQ    $0x00000100, DX
-	JB      lines
+
+aligned:
+	SUBQ $0x00000100, DX
+	JB   lines
 
 loop:
 	VMOVDQU (CX), Y0
@@ -635,8 +615,12 @@ lineloop:
 
 rest:
 	// left is now the rest minus a line.
+	ADDQ    $0x40, DX
+	JE      done
 	VMOVDQU Y8, (BX)
 	VMOVDQU Y9, 32(BX)
+
+done:
 	VZEROUPPER
 	RET
 
@@ -733,19 +717,21 @@ big:
 	LEAQ    -64(AX)(DX*1), BX
 	VMOVDQU -64(CX)(DX*1), Y8
 	VMOVDQU -32(CX)(DX*1), Y9
+	MOVQ    AX, SI
+	NEGQ    SI
+	ANDQ    $0x3f, SI
+	JE      aligned
 	VMOVDQU (CX), Y0
 	VMOVDQU 32(CX), Y1
 	VMOVDQU Y0, (AX)
 	VMOVDQU Y1, 32(AX)
-	MOVQ    AX, SI
-	NOTQ    SI
-	ANDQ    $0x3f, SI
-	INCQ    SI
 	ADDQ    SI, CX
 	ADDQ    SI, AX
 	SUBQ    SI, DX
-	SUBQ    $0x00000100, DX
-	JB      lines
+
+aligned:
+	SUBQ $0x00000100, DX
+	JB   lines
 
 loop:
 	PREFETCHNTA 256(CX)
@@ -789,10 +775,19 @@ lineloop:
 
 rest:
 	// left is now the rest minus a line.
+	ADDQ    $0x40, DX
+	JE      done
 	VMOVDQU Y8, (BX)
 	VMOVDQU Y9, 32(BX)
 
+done:
 	// Stores around the caches are weakly ordered: what is released next must come after them.
 	SFENCE
 	VZEROUPPER
+	RET
+
+// func fence()
+// Requires: MMX+
+TEXT ·fence(SB), NOSPLIT, $0
+	SFENCE
 	RET

@@ -9,7 +9,7 @@ package cpu
 //go:noescape
 func zeroAVX512(b []byte)
 
-// zeroStreamAVX512 clears b with stores that go around the caches, and a fence.
+// zeroStreamAVX512 clears b with stores that go around the caches and want a fence in the end.
 // Its generic twin is zeroGeneric.
 //
 //go:noescape
@@ -21,7 +21,7 @@ func zeroStreamAVX512(b []byte)
 //go:noescape
 func fillAVX512(b []byte, seed *[32]byte)
 
-// fillStreamAVX512 is fillAVX512 with stores that go around the caches, and a fence.
+// fillStreamAVX512 is fillAVX512 with stores that go around the caches and want a fence in the end.
 // Its generic twin is fillGeneric.
 //
 //go:noescape

@@ -24,15 +24,17 @@ TEXT ·zeroAVX512(SB), NOSPLIT, $0-24
 	RET
 
 big:
-	VMOVDQU64 Z0, (AX)
 	MOVQ      AX, DX
-	NOTQ      DX
+	NEGQ      DX
 	ANDQ      $0x3f, DX
-	INCQ      DX
+	JE        aligned
+	VMOVDQU64 Z0, (AX)
 	ADDQ      DX, AX
 	SUBQ      DX, CX
-	SUBQ      $0x00000100, CX
-	JB        lines
+
+aligned:
+	SUBQ $0x00000100, CX
+	JB   lines
 
 loop:
 	VMOVDQA64 Z0, (AX)
@@ -67,7 +69,7 @@ done:
 	RET
 
 // func zeroStreamAVX512(b []byte)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·zeroStreamAVX512(SB), NOSPLIT, $0-24
 	MOVQ   b_base+0(FP), AX
 	MOVQ   b_len+8(FP), CX
@@ -82,22 +84,21 @@ TEXT ·zeroStreamAVX512(SB), NOSPLIT, $0-24
 	BZHIQ    CX, DX, DX
 	KMOVQ    DX, K1
 	VMOVDQU8 Z0, K1, (AX)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
 big:
-	VMOVDQU64 Z0, (AX)
 	MOVQ      AX, DX
-	NOTQ      DX
+	NEGQ      DX
 	ANDQ      $0x3f, DX
-	INCQ      DX
+	JE        aligned
+	VMOVDQU64 Z0, (AX)
 	ADDQ      DX, AX
 	SUBQ      DX, CX
-	SUBQ      $0x00000100, CX
-	JB        lines
+
+aligned:
+	SUBQ $0x00000100, CX
+	JB   lines
 
 loop:
 	VMOVNTDQ Z0, (AX)
@@ -128,8 +129,6 @@ rest:
 	VMOVDQU8 Z0, K1, (AX)
 
 done:
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -154,11 +153,11 @@ TEXT ·fillAVX512(SB), NOSPLIT, $0-32
 	RET
 
 big:
-	VMOVDQU64 Z0, (AX)
 	MOVQ      AX, BX
-	NOTQ      BX
+	NEGQ      BX
 	ANDQ      $0x3f, BX
-	INCQ      BX
+	JE        aligned
+	VMOVDQU64 Z0, (AX)
 
 	// From here on the pattern begins at its byte skip mod 16.
 	MOVQ            BX, SI
@@ -166,8 +165,10 @@ big:
 	VBROADCASTI32X4 (DX)(SI*1), Z0
 	ADDQ            BX, AX
 	SUBQ            BX, CX
-	SUBQ            $0x00000100, CX
-	JB              lines
+
+aligned:
+	SUBQ $0x00000100, CX
+	JB   lines
 
 loop:
 	VMOVDQA64 Z0, (AX)
@@ -202,7 +203,7 @@ done:
 	RET
 
 // func fillStreamAVX512(b []byte, seed *[32]byte)
-// Requires: AVX, AVX512BW, AVX512F, BMI2, MMX+
+// Requires: AVX, AVX512BW, AVX512F, BMI2
 TEXT ·fillStreamAVX512(SB), NOSPLIT, $0-32
 	MOVQ            b_base+0(FP), AX
 	MOVQ            b_len+8(FP), CX
@@ -218,18 +219,15 @@ TEXT ·fillStreamAVX512(SB), NOSPLIT, $0-32
 	BZHIQ    CX, DX, DX
 	KMOVQ    DX, K1
 	VMOVDQU8 Z0, K1, (AX)
-
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
 big:
-	VMOVDQU64 Z0, (AX)
 	MOVQ      AX, BX
-	NOTQ      BX
+	NEGQ      BX
 	ANDQ      $0x3f, BX
-	INCQ      BX
+	JE        aligned
+	VMOVDQU64 Z0, (AX)
 
 	// From here on the pattern begins at its byte skip mod 16.
 	MOVQ            BX, SI
@@ -237,8 +235,10 @@ big:
 	VBROADCASTI32X4 (DX)(SI*1), Z0
 	ADDQ            BX, AX
 	SUBQ            BX, CX
-	SUBQ            $0x00000100, CX
-	JB              lines
+
+aligned:
+	SUBQ $0x00000100, CX
+	JB   lines
 
 loop:
 	VMOVNTDQ Z0, (AX)
@@ -269,8 +269,6 @@ rest:
 	VMOVDQU8 Z0, K1, (AX)
 
 done:
-	// Stores around the caches are weakly ordered: what is released next must come after them.
-	SFENCE
 	VZEROUPPER
 	RET
 
@@ -293,17 +291,19 @@ TEXT ·copyAVX512(SB), NOSPLIT, $0-48
 	RET
 
 big:
+	MOVQ      AX, BX
+	NEGQ      BX
+	ANDQ      $0x3f, BX
+	JE        aligned
 	VMOVDQU64 (CX), Z0
 	VMOVDQU64 Z0, (AX)
-	MOVQ      AX, BX
-	NOTQ      BX
-	ANDQ      $0x3f, BX
-	INCQ      BX
 	ADDQ      BX, CX
 	ADDQ      BX, AX
 	SUBQ      BX, DX
-	SUBQ      $0x00000100, DX
-	JB        lines
+
+aligned:
+	SUBQ $0x00000100, DX
+	JB   lines
 
 loop:
 	VMOVDQU64 (CX), Z0
@@ -367,17 +367,19 @@ TEXT ·copyStreamAVX512(SB), NOSPLIT, $0-48
 	RET
 
 big:
+	MOVQ      AX, BX
+	NEGQ      BX
+	ANDQ      $0x3f, BX
+	JE        aligned
 	VMOVDQU64 (CX), Z0
 	VMOVDQU64 Z0, (AX)
-	MOVQ      AX, BX
-	NOTQ      BX
-	ANDQ      $0x3f, BX
-	INCQ      BX
 	ADDQ      BX, CX
 	ADDQ      BX, AX
 	SUBQ      BX, DX
-	SUBQ      $0x00000100, DX
-	JB        lines
+
+aligned:
+	SUBQ $0x00000100, DX
+	JB   lines
 
 loop:
 	PREFETCHNTA 256(CX)

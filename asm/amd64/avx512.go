@@ -11,11 +11,11 @@ import (
 func AVX512() (*ir.File, error) {
 	g := avx512{newGenerator()}
 	g.set("zeroAVX512", false, false, "zeroAVX512 clears b, of any address and length. Its generic twin is zeroGeneric.")
-	g.set("zeroStreamAVX512", false, true, "zeroStreamAVX512 clears b with stores that go around the caches, and a fence.",
+	g.set("zeroStreamAVX512", false, true, "zeroStreamAVX512 clears b with stores that go around the caches and want a fence in the end.",
 		"Its generic twin is zeroGeneric.")
 	g.set("fillAVX512", true, false, "fillAVX512 repeats the 16 bytes of which seed is two over b, of any address and length.",
 		"Its generic twin is fillGeneric.")
-	g.set("fillStreamAVX512", true, true, "fillStreamAVX512 is fillAVX512 with stores that go around the caches, and a fence.",
+	g.set("fillStreamAVX512", true, true, "fillStreamAVX512 is fillAVX512 with stores that go around the caches and want a fence in the end.",
 		"Its generic twin is fillGeneric.")
 	g.copy("copyAVX512", false, "copyAVX512 copies len(dst) bytes from src, which dst must not overlap, of any addresses and",
 		"length. Its generic twin is copyGeneric.")
@@ -45,7 +45,8 @@ func (g avx512) rest(left reg.GPVirtual) reg.OpmaskVirtual {
 }
 
 // set writes a kernel that clears, or fills with a pattern, of which seed
-// holds 32 bytes so that 16 can be read from any phase.
+// holds 32 bytes so that 16 can be read from any phase. As in AVX2, there is no
+// fence in it.
 func (g avx512) set(name string, fill, stream bool, doc ...string) {
 	signature := "func(b []byte)"
 	if fill {
@@ -68,11 +69,12 @@ func (g avx512) set(name string, fill, stream bool, doc ...string) {
 	g.TESTQ(n, n)
 	g.JE(operand.LabelRef("done"))
 	g.VMOVDQU8(z, g.first(n), at(p, 0))
-	g.done(stream)
+	g.done(false)
 
 	g.Label("big")
+	left := n
+	skip := g.untilLine(p)
 	g.VMOVDQU64(z, at(p, 0))
-	skip := g.toLine(p)
 	if fill {
 		phase := g.GP64()
 		g.Comment("From here on the pattern begins at its byte skip mod 16.")
@@ -81,8 +83,8 @@ func (g avx512) set(name string, fill, stream bool, doc ...string) {
 		g.VBROADCASTI32X4(end(seed, phase, 0), z)
 	}
 	g.ADDQ(skip, p)
-	left := n
 	g.SUBQ(skip, left)
+	g.Label("aligned")
 	g.blocks(left, func(lines int) {
 		for i := range lines {
 			if stream {
@@ -95,7 +97,7 @@ func (g avx512) set(name string, fill, stream bool, doc ...string) {
 	})
 	g.VMOVDQU8(z, g.rest(left), at(p, 0))
 	g.Label("done")
-	g.done(stream)
+	g.done(false)
 }
 
 // copy writes a kernel that copies.
@@ -117,13 +119,14 @@ func (g avx512) copy(name string, stream bool, doc ...string) {
 	g.done(stream)
 
 	g.Label("big")
+	left := n
+	skip := g.untilLine(d)
 	g.VMOVDQU64(at(s, 0), v[0])
 	g.VMOVDQU64(v[0], at(d, 0))
-	skip := g.toLine(d)
 	g.ADDQ(skip, s)
 	g.ADDQ(skip, d)
-	left := n
 	g.SUBQ(skip, left)
+	g.Label("aligned")
 	g.blocks(left, func(lines int) {
 		if stream {
 			g.next(s, lines)

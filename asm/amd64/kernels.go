@@ -140,6 +140,18 @@ func (g generator) advance(n int, pointers ...reg.GPVirtual) {
 	}
 }
 
+// untilLine sets skip to the bytes from p to the next multiple of 64, and goes
+// to the label aligned where there are none: a store to that line through the
+// caches would hold up the stores around them that follow (BenchmarkZero).
+func (g generator) untilLine(p reg.GPVirtual) (skip reg.GPVirtual) {
+	skip = g.GP64()
+	g.MOVQ(p, skip)
+	g.NEGQ(skip)
+	g.ANDQ(operand.Imm(line-1), skip)
+	g.JE(operand.LabelRef("aligned"))
+	return skip
+}
+
 // toLine sets skip to the bytes from p to the multiple of 64 that comes next,
 // 1 to 64 of them.
 func (g generator) toLine(p reg.GPVirtual) (skip reg.GPVirtual) {
