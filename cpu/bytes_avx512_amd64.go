@@ -32,9 +32,3 @@ func fillStreamAVX512(b []byte, seed *[32]byte)
 //
 //go:noescape
 func copyAVX512(dst []byte, src []byte)
-
-// copyStreamAVX512 is copyAVX512 with stores that go around the caches, and a fence.
-// Its generic twin is copyGeneric.
-//
-//go:noescape
-func copyStreamAVX512(dst []byte, src []byte)

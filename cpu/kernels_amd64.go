@@ -17,6 +17,7 @@ var (
 	needAVX512 = []cpuid.FeatureID{cpuid.AVX, cpuid.AVX512F,
 		cpuid.AVX512BW, // masks of bytes
 		cpuid.BMI2,     // BZHI, which makes them
+		cpuid.AVX2,     // copyStreamAVX2, which serves both
 	}
 )
 
@@ -33,7 +34,7 @@ var tiers = [...]tier{
 	{
 		name: "avx512", use: &useAVX512, can: canAVX512, avoid: slows512(cpuid.CPU.VendorID, cpuid.CPU.Family, cpuid.CPU.Model),
 		zero: zeroAVX512, zeroStream: zeroStreamAVX512,
-		copy: copyAVX512, copyStream: copyStreamAVX512,
+		copy: copyAVX512, copyStream: copyStreamAVX2,
 		fill: fillAVX512, fillStream: fillStreamAVX512,
 		conversions: conversionsAVX512,
 	},
@@ -127,9 +128,7 @@ func copyCached(dst, src []byte) {
 
 func copyStream(dst, src []byte) {
 	switch {
-	case useAVX512:
-		copyStreamAVX512(dst, src)
-	case useAVX2:
+	case useAVX512, useAVX2:
 		copyStreamAVX2(dst, src)
 	default:
 		copyGeneric(dst, src)
