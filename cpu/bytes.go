@@ -74,14 +74,14 @@ func keeps(off, whole int) bool { return off < limits.cache-whole }
 // world in, and whoever has waited for ten milliseconds.
 //
 // Where the work has all processors it also lets the others run, once in four
-// pieces. Where it has not, they run beside it, unless more work like this has
-// the rest: so once in 128. For there the scheduler wakes a thread to look for
-// them, which takes as long as half a piece or more, and slows the core that it
-// shares (BenchmarkZero, BenchmarkCopy).
+// pieces. Where it has not, they run beside it, and the scheduler would wake a
+// thread that looks for them, which takes as long as one to four pieces
+// (BenchmarkZero, BenchmarkCopy). So it does so once in 256 there, in case that
+// more work like this has the rest.
 //
 //go:noinline
 func yield(left, workers int) {
-	if left%(4*Piece) >= 3*Piece && (workers >= runtime.GOMAXPROCS(0) || left%(128*Piece) >= 127*Piece) {
+	if left%(4*Piece) >= 3*Piece && (workers >= runtime.GOMAXPROCS(0) || left%(256*Piece) >= 255*Piece) {
 		runtime.Gosched()
 	}
 }
