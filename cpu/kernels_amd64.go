@@ -17,7 +17,6 @@ var (
 	needAVX512 = []cpuid.FeatureID{cpuid.AVX, cpuid.AVX512F,
 		cpuid.AVX512BW, // masks of bytes
 		cpuid.BMI2,     // BZHI, which makes them
-		cpuid.AVX2,     // copyStreamAVX2, which serves both
 	}
 )
 

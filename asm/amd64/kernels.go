@@ -1,11 +1,11 @@
 // Package amd64 generates cpu's kernels for x86-64, in AVX2 and AVX-512.
 //
-// Those that clear, fill and copy go through their bytes alike. Up to 64 they use a few stores
-// that overlap, or one masked one. Above, unless they begin at a multiple of 64,
-// they store the first 64 bytes where they are and go on at the next, in blocks
-// of 256 and then of 64, and end with the last 64 bytes, or with a masked rest. So no address needs
-// an alignment, the bulk of the stores has one, and no byte outside is
-// touched.
+// Those that clear, fill and copy go through their bytes alike. Up to 64 they
+// use a few stores that overlap, or one masked one. Above, unless they begin at
+// a multiple of 64, they store the first 64 bytes where they are and go on at
+// the next; in blocks of 256 and then of 64; and end with the last 64 bytes, or
+// with a masked rest. So no address needs an alignment, the bulk of the stores
+// has one, and no byte outside is touched.
 //
 // Conversions of elements do so by the bytes of dst, but where they go through
 // the caches they begin with dst, wherever it is; in AVX2 they do what is less
