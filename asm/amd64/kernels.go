@@ -118,7 +118,7 @@ func (g generator) blocks(left reg.GPVirtual, step func(lines int)) {
 
 // next asks for the lines of src that the next round of the main loop reads.
 // Around the caches a copy is up to a tenth faster so. Asking for the round
-// after that, or asking by PREFETCHT0, makes it as much slower (BenchmarkCopy).
+// after that makes it as much slower, and PREFETCHT0 gains less (BenchmarkCopy).
 // To ask beyond the end of src accesses nothing.
 func (g generator) next(s reg.GPVirtual, lines int) {
 	if lines < unroll {
