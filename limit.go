@@ -125,19 +125,20 @@ func (m *memory) charge() error {
 	if s := m.wishes.scope; s != nil {
 		if !s.quota.take(m) {
 			s.refused.Add(1)
+			c := m.dev.cache()
 			return &OutOfMemoryError{
 				Device: m.dev.id, Scope: s.name, Requested: n, Free: m.dev.be.Memory().Free,
-				Limit: s.quota.most(), InUse: s.quota.used.Load(), TopSites: allocSites(s.quota.sites.Top(sitesTold)),
+				Limit: s.quota.most(), InUse: s.quota.used.Load(), Cached: c.Bytes, LargestCached: c.Largest,
+				TopSites: allocSites(s.quota.sites.Top(sitesTold)),
 			}
 		}
 		s.regions.Add(1)
 	}
-	m.charged = true
 	if !m.dev.quota.take(m) {
-		m.charged = false
 		m.leaveScope()
 		return m.dev.outOfMemory(n, nil)
 	}
+	m.charged = true
 	return nil
 }
 
@@ -307,8 +308,9 @@ func (f *FitState) UnmarshalText(text []byte) error { return unname(f, text, fit
 // of the process and each of its ancestors (version 1 and 2) leave, what is left
 // of RLIMIT_AS (ulimit -v) and RLIMIT_DATA (ulimit -d) on Linux, and the limit of
 // SetLimit; on another device into what its driver reports. What is kept for
-// reuse counts as available. Nobody reserves anything: another program may take
-// it.
+// reuse counts as available, of the host also the part of it that nobody ever
+// wrote to, and that the host has available as well. Nobody reserves anything:
+// another program may take it.
 //
 // Linux gives memory that is not there and ends a program that writes to it,
 // so ask before a big Alloc. Alloc itself never refuses because of this

@@ -213,9 +213,10 @@ func TestScopeCountsWhatIsItsOwn(t *testing.T) {
 	if i := other.Region(); i.Scope != "" {
 		t.Errorf("%+v", i)
 	}
+	closeAll(t, newOf(t, 8<<20, nil)) // is kept
 	_, err := Alloc(Device{}, U8, 7<<20, opt)
 	var oom *OutOfMemoryError
-	if !errors.As(err, &oom) || oom.Scope != "model" || oom.Limit != 10<<20 || oom.InUse != 4<<20 || oom.Requested != 7<<20 {
+	if c := hostDevice.cache(); !errors.As(err, &oom) || oom.Scope != "model" || oom.Limit != 10<<20 || oom.InUse != 4<<20 || oom.Requested != 7<<20 || oom.Cached != c.Bytes || oom.LargestCached != c.Largest {
 		t.Errorf("%+v", err)
 	} else if text := oom.Error(); !strings.Contains(text, `limit 10485760 of scope "model"`) {
 		t.Error(text)
