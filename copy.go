@@ -62,7 +62,7 @@ const (
 	PathUpload            // host to device
 	PathDownload          // device to host
 	PathDevice            // within one device
-	PathBounce            // through host memory: between devices, and from a mapped file
+	PathBounce            // through host memory, between devices
 	PathImport            // the device uses host memory where it is
 	PathPeer              // from one device to another, directly
 )
@@ -84,7 +84,7 @@ func copyPath(dst, src *region) CopyPath {
 		return PathHost
 	case dst.host():
 		return PathDownload
-	case src.host() && !src.mem.buf.MayFault:
+	case src.host():
 		return PathUpload
 	case src.mem.dev == dst.mem.dev:
 		return PathDevice

@@ -297,6 +297,11 @@ func (h *host) Upload(dst backend.Buffer, off int, src []byte) (backend.Point, b
 	return p, false, h.queue.Wait(context.Background(), p)
 }
 
+func (h *host) UploadFrom(dst backend.Buffer, off, n int, read func(p []byte, at int) error) (backend.Point, bool, error) {
+	p := h.queue.Do(func() error { return read(dst.Host[off:off+n], 0) })
+	return p, false, h.queue.Wait(context.Background(), p)
+}
+
 func (h *host) Download(dst []byte, src backend.Buffer, off int) (bool, error) {
 	return false, h.queue.Wait(context.Background(), h.queue.Do(func() error {
 		return guarded(src, func() { cpu.Copy(dst, src.Host[off:off+len(dst)]) })

@@ -233,7 +233,7 @@ func TestImportThatIsNoneIsNeverSilent(t *testing.T) {
 	try("wrapped memory", value(fuel.Wrap(fuel.U8, count(large), nil))(t), fuel.CopyOptions{}, fuel.PathUpload, "wrapped memory")
 	try("memory of a device", value(fuel.FromBytes(fake.Device(1), fuel.U8, count(large)))(t), fuel.CopyOptions{}, fuel.PathBounce, "it is on vulkan:1")
 	if file := memories["mapped"](t, count(large)); file.Region().Memory == fuel.MemoryMapped {
-		try("a mapped file", file, fuel.CopyOptions{}, fuel.PathBounce, "ImportMapped is not set")
+		try("a mapped file", file, fuel.CopyOptions{}, fuel.PathUpload, "ImportMapped is not set")
 	}
 	fake.Fail(fueltest.OpImport, 1, nil)
 	try("refused", whole(), fuel.CopyOptions{}, fuel.PathUpload, "vulkan:0 refuses: fueltest: injected failure")

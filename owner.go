@@ -213,8 +213,12 @@ func copyBytes(ctx context.Context, path CopyPath, dst *region, dstOff int, src 
 			return err
 		}, progress)
 	case PathUpload:
-		done, err = steps(ctx, n, func(off, end int) error {
-			through, err := dst.upload(dstOff+off, src.bytes(srcOff+off, end-off))
+		upload, length := dst.upload, step
+		if src.mem.buf.MayFault {
+			upload, length = dst.uploadGuarded, guardedStep
+		}
+		done, err = stepsOf(ctx, length, n, func(off, end int) error {
+			through, err := upload(dstOff+off, src.bytes(srcOff+off, end-off))
 			if through && err == nil {
 				staged += end - off
 			}
@@ -308,13 +312,21 @@ func copyOverlapping(ctx context.Context, d, s []byte, from backend.Buffer, prog
 // between.
 const step = 64 << 20
 
+// guardedStep is the most that one call copies of a mapped file: the disk may be
+// slow, and whoever else copies to the device waits for the staging memory.
+const guardedStep = 8 << 20
+
 // steps calls f for consecutive ranges of [0, n) in order.
 func steps(ctx context.Context, n int, f func(off, end int) error, progress func(done int)) (int, error) {
+	return stepsOf(ctx, step, n, f, progress)
+}
+
+func stepsOf(ctx context.Context, length, n int, f func(off, end int) error, progress func(done int)) (int, error) {
 	for off := 0; off < n; {
 		if err := ctx.Err(); err != nil {
 			return off, err
 		}
-		end := off + min(step, n-off)
+		end := off + min(length, n-off)
 		if err := f(off, end); err != nil {
 			return off, err
 		}
@@ -377,6 +389,21 @@ func (r *region) upload(off int, src []byte) (staged bool, err error) {
 	return staged, dev.noted(err, len(src))
 }
 
+// uploadGuarded is upload of memory that may fault.
+func (r *region) uploadGuarded(off int, src []byte) (staged bool, err error) {
+	dev := r.mem.dev
+	if err := dev.usable(); err != nil {
+		return false, err
+	}
+	p, staged, err := dev.be.UploadFrom(r.mem.buf, off-r.origin, len(src), func(p []byte, at int) error {
+		return guarded(backend.Buffer{MayFault: true}, func() { cpu.Copy(p, src[at:at+len(p)]) })
+	})
+	if err == nil {
+		err = r.await(context.Background(), p)
+	}
+	return staged, dev.noted(err, len(src))
+}
+
 func (r *region) download(dst []byte, off int) (staged bool, err error) {
 	dev := r.mem.dev
 	if err := dev.usable(); err != nil {
@@ -394,8 +421,7 @@ const bounceSize = 1 << 20
 // bounces keeps them for reuse.
 var bounces = sync.Pool{New: func() any { b := cpu.AlignedHeap(bounceSize); return &b }}
 
-// bounce copies through host memory: between devices of different kinds, and
-// from a mapped file, which no driver may read itself.
+// bounce copies through host memory, between devices.
 func bounce(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (int, error) {
 	buf := bounces.Get().(*[]byte)
 	defer bounces.Put(buf)

@@ -109,6 +109,9 @@ func planCopy(dst, src *Storage) (Plan, error) {
 	case PathDevice:
 		why = append(why, fmt.Sprintf("both are on %s, which copies itself", there.id))
 	case PathUpload:
+		if p.Guarded {
+			why = append(why, mapped+", so each read of it is guarded")
+		}
 		if size, reason := there.be.Staging(before, at, from.bytes(src.off, src.size), false); size > 0 {
 			stage(there, size, reason)
 		} else {
@@ -126,11 +129,7 @@ func planCopy(dst, src *Storage) (Plan, error) {
 		}
 	case PathBounce:
 		p.Staged, p.Staging = p.Bytes, min(p.Bytes, bounceSize)
-		reason := fmt.Sprintf("%s and %s do not reach each other's memory", here.id, there.id)
-		if from.host() {
-			reason = mapped + ", and a driver must not read what may fault"
-		}
-		why = append(why, fmt.Sprintf("%s, so %s go through %s of host memory", reason, byteCount(p.Bytes), byteCount(p.Staging)))
+		why = append(why, fmt.Sprintf("%s and %s do not reach each other's memory, so %s go through %s of host memory", here.id, there.id, byteCount(p.Bytes), byteCount(p.Staging)))
 	}
 	p.Reason = strings.Join(why, "; ")
 	return p, nil

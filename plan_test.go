@@ -52,7 +52,7 @@ func TestPlanNeverLeavesAReasonOut(t *testing.T) {
 			guarded  bool
 			want     string
 		}{
-			{there, mapped, true, "bounce of 3 MiB: the source is a mapped file, which may be truncated, and a driver must not read what may fault, so 3 MiB go through 1 MiB of host memory"},
+			{there, mapped, true, "upload of 3 MiB: the source is a mapped file, which may be truncated, so each read of it is guarded; vulkan:0: the host cannot reach its memory, so 3 MiB go through 1 MiB of staging memory"},
 			{host, mapped, true, "host of 3 MiB: the source is a mapped file, which may be truncated, so each read of it is guarded; both are in host memory"},
 			{mapped, host, false, "host of 3 MiB: the destination is a mapped file, which is never written, so it first gets 3 MiB of its own; both are in host memory"},
 		} {

@@ -2,6 +2,7 @@ package fueltest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -492,6 +493,23 @@ func (d *fakeDevice) Upload(dst backend.Buffer, off int, src []byte) (p backend.
 		_ = d.await(context.Background(), p)
 	}
 	return p, !d.f.opt.Unified && !pinned, nil
+}
+
+// UploadFrom is Upload of what read gets, in two parts at once.
+func (d *fakeDevice) UploadFrom(dst backend.Buffer, off, n int, read func(p []byte, at int) error) (backend.Point, bool, error) {
+	b := make([]byte, n)
+	half := n / 2
+	var first error
+	var wg sync.WaitGroup
+	if half > 0 {
+		wg.Go(func() { first = read(b[:half], 0) })
+	}
+	err := read(b[half:], half)
+	wg.Wait()
+	if err = cmp.Or(first, err); err != nil {
+		return 0, false, err
+	}
+	return d.Upload(dst, off, b)
 }
 
 func (d *fakeDevice) Staging(b backend.Buffer, _ int, mem []byte, read bool) (size int, why string) {

@@ -922,24 +922,24 @@ func TestTruncatedFileIsAnErrorOfTheTransfer(t *testing.T) {
 	LeakCheck(t)
 	f := Register(t, fuel.CUDA, FakeOptions{})
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, bytes.Repeat([]byte{7}, 3<<20), 0o600); err != nil {
+	if err := os.WriteFile(name, bytes.Repeat([]byte{7}, 12<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	file := must[*os.File](t)(os.Open(name))
 	defer file.Close()
-	m := must[*fuel.Storage](t)(fuel.Map(file, fuel.U8, 0, 3<<20))
+	m := must[*fuel.Storage](t)(fuel.Map(file, fuel.U8, 0, 12<<20))
 	defer m.Close()
 	if m.Region().Memory != fuel.MemoryMapped {
 		require.Skip(t, "mmap", "files are not mapped on "+runtime.GOOS)
 	}
-	s := bytesOn(t, f.Device(0), 3<<20, 1)
-	if err := os.Truncate(name, 1<<20); err != nil {
+	s := bytesOn(t, f.Device(0), 12<<20, 1)
+	if err := os.Truncate(name, 9<<20); err != nil {
 		t.Fatal(err)
 	}
 	_, live := f.Live()
 	err := s.CopyFrom(ctx, m, nil)
 	var op *fuel.OpError
-	if !errors.Is(err, fuel.ErrMapFault) || !errors.As(err, &op) || op.Bytes != 1<<20 {
+	if !errors.Is(err, fuel.ErrMapFault) || !errors.As(err, &op) || op.Bytes != 8<<20 {
 		t.Errorf("CopyFrom a truncated file: %v", err)
 	}
 	if _, err := m.To(ctx, f.Device(0), nil); !errors.Is(err, fuel.ErrMapFault) {

@@ -6,7 +6,7 @@
 //
 // The core never passes a driver a length of zero, a range outside a Buffer, a
 // Buffer of another device, or host memory that may fault (a mapped file):
-// it has checked, and it copies from mappings itself.
+// it has checked, and what reads mappings is its own, see UploadFrom.
 package backend
 
 import (
@@ -150,6 +150,13 @@ type Device interface {
 	// written again; the Point tells when dst is written. staged says that the
 	// bytes went through host memory of the driver's in between.
 	Upload(dst Buffer, off int, src []byte) (p Point, staged bool, err error)
+
+	// UploadFrom is Upload of n bytes that read writes to p, those from byte at
+	// on, where the driver must not read the host's memory itself. It is called
+	// once for each part, from several goroutines at once and in any order, and
+	// not any more when UploadFrom returns. Its first error is that of the
+	// call; the range is unspecified then.
+	UploadFrom(dst Buffer, off, n int, read func(p []byte, at int) error) (p Point, staged bool, err error)
 
 	// Download copies a range to host memory and returns when dst is written,
 	// or with an error, after which nothing writes to dst any more. staged is

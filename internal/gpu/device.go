@@ -299,26 +299,64 @@ func (d *Device) Upload(dst backend.Buffer, off int, src []byte) (p backend.Poin
 	if err := d.q.lost.Load(); err != nil {
 		return 0, false, *err
 	}
-	return d.upload(d.mem.span(dst), off, src, d.whole(dst, off, len(src)))
+	return d.upload(d.mem.span(dst), off, source{mem: src, n: len(src)}, d.whole(dst, off, len(src)))
+}
+
+// UploadFrom implements backend.Device.
+func (d *Device) UploadFrom(dst backend.Buffer, off, n int, read func(p []byte, at int) error) (p backend.Point, staged bool, err error) {
+	if err := d.enter(); err != nil {
+		return 0, false, err
+	}
+	defer d.leave()
+	if err := d.q.lost.Load(); err != nil {
+		return 0, false, *err
+	}
+	return d.upload(d.mem.span(dst), off, source{read: read, n: n}, d.whole(dst, off, n))
+}
+
+// A source is n bytes that go to a device: those of mem, or where that is nil
+// those that read gets.
+type source struct {
+	mem  []byte
+	read func(p []byte, at int) error
+	n    int
+}
+
+// get copies the part from byte at on to p.
+func (s source) get(p []byte, at int) error {
+	if s.mem == nil {
+		return s.read(p, at)
+	}
+	cpu.Copy(p, s.mem[at:at+len(p)])
+	return nil
+}
+
+// getAll copies all of it to p, from several goroutines where that is faster.
+func (s source) getAll(p []byte) error {
+	if s.mem != nil {
+		copyHost(p, s.mem)
+		return nil
+	}
+	_, err := cpu.Run(context.Background(), s.n, func(off, end int) error { return s.read(p[off:end], off) }, nil)
+	return err
 }
 
 // upload is Upload; whole is the length of src, or more where the last unit may
 // be overwritten.
-func (d *Device) upload(to *span, off int, src []byte, whole int) (p backend.Point, staged bool, err error) {
-	b := d.host(to, off, len(src), false)
+func (d *Device) upload(to *span, off int, src source, whole int) (p backend.Point, staged bool, err error) {
+	b := d.host(to, off, src.n, false)
 	if b == nil && d.odd(off|whole) && d.unreached(to.slab.block, false) == "" {
 		if err := d.settle(to); err != nil {
 			return 0, false, err
 		}
 		// Others may have queued work on other ranges meanwhile.
-		b = to.slab.block.Host[to.off+off:][:len(src)]
+		b = to.slab.block.Host[to.off+off:][:src.n]
 	}
 	if b != nil {
-		copyHost(b, src)
-		return d.lastUse(to), false, nil
+		return d.lastUse(to), false, src.getAll(b)
 	}
-	if x, at := d.pinned(src, off); x != nil {
-		p, err = d.uploadPinned(to, off, x, at, len(src))
+	if x, at := d.pinned(src.mem, off); x != nil {
+		p, err = d.uploadPinned(to, off, x, at, src.n)
 		return p, false, d.q.note(err)
 	}
 	p, err = d.up.upload(to, off, src, whole)

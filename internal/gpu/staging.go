@@ -115,7 +115,7 @@ func (s *staging) queue(to *span, ops ...Op) (last backend.Point, err error) {
 
 // upload copies src to a range; whole is its length, or more where the last
 // unit may be overwritten.
-func (s *staging) upload(to *span, off int, src []byte, whole int) (last backend.Point, err error) {
+func (s *staging) upload(to *span, off int, src source, whole int) (last backend.Point, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.ready(); err != nil {
@@ -127,7 +127,7 @@ func (s *staging) upload(to *span, off int, src []byte, whole int) (last backend
 	off -= head
 	left := head + whole
 	left += -left & (unit - 1)
-	for left > 0 {
+	for done := 0; left > 0; {
 		at, n, err := s.room(left)
 		if err != nil {
 			return 0, err
@@ -143,7 +143,10 @@ func (s *staging) upload(to *span, off int, src []byte, whole int) (last backend
 				return 0, err
 			}
 		}
-		k := copyMost(b[head:], src)
+		k := min(n-head, src.n-done)
+		if err := src.get(b[head:head+k], done); err != nil {
+			return 0, err
+		}
 		if err := s.send(at, n); err != nil {
 			return 0, err
 		}
@@ -151,7 +154,7 @@ func (s *staging) upload(to *span, off int, src []byte, whole int) (last backend
 		if err != nil {
 			return 0, err
 		}
-		src, off, left, head = src[k:], off+n, left-n, 0
+		done, off, left, head = done+k, off+n, left-n, 0
 	}
 	return last, nil
 }

@@ -73,7 +73,7 @@ func (d *Device) bounce(to *span, dstOff int, from *span, srcOff, n, whole int) 
 		if _, err := d.download(buf[:k], from, srcOff+at); err != nil {
 			return 0, err
 		}
-		if last, _, err = d.upload(to, dstOff+at, buf[:k], w); err != nil {
+		if last, _, err = d.upload(to, dstOff+at, source{mem: buf[:k], n: k}, w); err != nil {
 			return 0, err
 		}
 		done += k
@@ -100,14 +100,14 @@ func (d *Device) fillOdd(s *span, off, n, whole int, pattern []byte) (last backe
 			return 0, err
 		}
 	}
-	return d.fillUnits(s, off+head, body, turned(pattern, head, len(pattern)))
+	return d.fillUnits(s, off+head, body, turned(pattern, head, len(pattern)).mem)
 }
 
 // turned returns n bytes of a repeated pattern, from byte at on.
-func turned(pattern []byte, at, n int) []byte {
+func turned(pattern []byte, at, n int) source {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = pattern[(at+i)%len(pattern)]
 	}
-	return b
+	return source{mem: b, n: n}
 }

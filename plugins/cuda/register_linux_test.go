@@ -354,7 +354,7 @@ func TestMappedFileIsRegisteredReadOnlyOrCopied(t *testing.T) {
 	b := random(newRand(8), 100<<10)
 	name := filepath.Join(t.TempDir(), "f")
 	is(t, os.WriteFile(name, b, 0o600), nil)
-	for script, path := range map[string]fuel.CopyPath{"": fuel.PathImport, "attr 113 0": fuel.PathBounce} {
+	for script, path := range map[string]fuel.CopyPath{"": fuel.PathImport, "attr 113 0": fuel.PathUpload} {
 		f := newFake(t, script)
 		dev := f.use(0)
 		file, err := os.Open(name)

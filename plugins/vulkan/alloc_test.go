@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -152,6 +154,19 @@ func BenchmarkTransfer(b *testing.B) {
 			b.Run("way=upload", func(b *testing.B) {
 				sizes(b, func(b *testing.B, n int) { value(s.WriteAt(src[:n], 0))(b) })
 			})
+			name := filepath.Join(b.TempDir(), "file")
+			ok(b, os.WriteFile(name, src, 0o600))
+			file := value(os.Open(name))(b)
+			b.Cleanup(func() { file.Close() })
+			sources := map[string]*fuel.Storage{
+				"file":   closed(b, value(fuel.Map(file, fuel.U8, 0, most))(b)),
+				"pinned": closed(b, value(fuel.Alloc(fuel.Device{}, fuel.U8, most, &fuel.Options{Pinned: s.Device()}))(b)),
+			}
+			for _, from := range slices.Sorted(maps.Keys(sources)) {
+				b.Run("way="+from, func(b *testing.B) {
+					sizes(b, func(b *testing.B, n int) { ok(b, s.CopyRange(b.Context(), 0, sources[from], 0, n, nil)) })
+				})
+			}
 			b.Run("way=download", func(b *testing.B) {
 				sizes(b, func(b *testing.B, n int) { value(s.ReadAt(dst[:n], 0))(b) })
 			})

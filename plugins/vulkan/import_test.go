@@ -177,7 +177,7 @@ func TestRefusedImportIsNeverSilent(t *testing.T) {
 	}
 	defer there.Close()
 	const want = "not imported: vulkan:0 refuses: vkAllocateMemory: VK_ERROR_INVALID_EXTERNAL_HANDLE (-1000072003)"
-	if r.Path != fuel.PathBounce || r.Bytes != len(bytes) || r.Note != want {
+	if r.Path != fuel.PathUpload || r.Bytes != len(bytes) || r.Note != want {
 		t.Errorf("%+v", r)
 	}
 }
