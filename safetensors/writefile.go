@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,10 @@ import (
 
 // WriteFile is Write to the file at path, which it creates or replaces: the
 // bytes go to a temporary file in the same directory, are synchronised to the
-// disk, and get the name when all is done. If anything fails, what was at path
-// is as it was, and nothing is left beside it.
+// disk, and get the name when all is done. If anything fails before, what was at
+// path is as it was, and nothing is left beside it. Only a failure to synchronise
+// the directory comes afterwards: the file is replaced then, but a crash of the
+// system may bring the old one back.
 //
 // A file that is replaced hands on its permissions; a new one gets 0666 before
 // umask. A symbolic link is followed. What is neither a regular file nor
@@ -62,13 +65,11 @@ func replaceFile(path string, write func(*os.File) error) (err error) {
 	if err != nil {
 		return err
 	}
-	mode := fs.FileMode(0)
-	switch info, err := os.Lstat(path); {
-	case err == nil && !info.Mode().IsRegular():
+	old, err := os.Lstat(path)
+	switch {
+	case err == nil && !old.Mode().IsRegular():
 		return &fs.PathError{Op: "replace", Path: path, Err: errors.New("not a regular file")}
-	case err == nil:
-		mode = info.Mode().Perm()
-	case !errors.Is(err, fs.ErrNotExist):
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
 	f, err := createBeside(path)
@@ -82,8 +83,8 @@ func replaceFile(path string, write func(*os.File) error) (err error) {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	if mode != 0 {
-		if err := f.Chmod(mode); err != nil {
+	if old != nil {
+		if err := f.Chmod(old.Mode().Perm()); err != nil {
 			return err
 		}
 	}
@@ -100,10 +101,13 @@ func replaceFile(path string, write func(*os.File) error) (err error) {
 		return err
 	}
 	done = true
-	return syncDir(filepath.Dir(path))
+	dir, _ := filepath.Split(path)
+	return syncDir(cmp.Or(dir, "."))
 }
 
 // followLinks returns what path names in the end, whether it exists or not.
+// Nothing here cleans a path: behind a link to a directory ".." is the parent of
+// that directory.
 func followLinks(path string) (string, error) {
 	const most = 40 // as Linux has it
 	for range most {
@@ -112,7 +116,11 @@ func followLinks(path string) (string, error) {
 			return path, nil // not a link, or not there: whoever uses it will see
 		}
 		if !filepath.IsAbs(target) {
-			target = filepath.Join(filepath.Dir(path), target)
+			dir, _ := filepath.Split(path)
+			if dir, err = filepath.EvalSymlinks(cmp.Or(dir, ".")); err != nil {
+				return "", err
+			}
+			target = dir + string(filepath.Separator) + target
 		}
 		path = target
 	}
@@ -122,8 +130,9 @@ func followLinks(path string) (string, error) {
 // createBeside creates a file with a name of its own in the directory of path.
 // Unlike os.CreateTemp's its permissions are those of any new file.
 func createBeside(path string) (*os.File, error) {
+	dir, base := filepath.Split(path)
 	for try := 0; ; try++ {
-		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s.%08x.tmp", short(filepath.Base(path)), rand.Uint32()))
+		name := dir + fmt.Sprintf(".%s.%08x.tmp", short(base), rand.Uint32())
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if !errors.Is(err, fs.ErrExist) || try == 1000 {
 			return f, err
