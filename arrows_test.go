@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 	"internal/track":    {module + "/internal/check"},
 	".":                 {module + "/cpu", module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
 	"fueltest":          {module, module + "/internal/backend", module + "/internal/check", module + "/internal/race", module + "/internal/track"},
-	"safetensors":       {module, module + "/internal/hostfile"},
+	"safetensors":       {module, module + "/cpu", module + "/internal/hostfile"},
 	"cmd/fuel":          {module, module + "/internal/hostfile", module + "/safetensors", module + "/plugins/", "github.com/spf13/pflag"},
 }
 

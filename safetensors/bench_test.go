@@ -158,18 +158,6 @@ func BenchmarkRealign(b *testing.B) {
 	}
 }
 
-func BenchmarkSwap(b *testing.B) {
-	p := make([]byte, 256<<10)
-	for _, width := range []int{2, 4, 8} {
-		b.Run(fmt.Sprintf("width=%d/size=256KiB", width), func(b *testing.B) {
-			b.SetBytes(int64(len(p)))
-			for b.Loop() {
-				swap(p, width)
-			}
-		})
-	}
-}
-
 func BenchmarkWrite(b *testing.B) {
 	const size = 16 << 20
 	f, err := FromBytes(zeros(headerOf(entryOf("w", "F32", fmt.Sprint(size/4), 0, size)), size), nil)

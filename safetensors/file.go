@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/go-fuel/fuel"
+	"github.com/go-fuel/fuel/cpu"
 	"github.com/go-fuel/fuel/internal/hostfile"
 )
 
@@ -168,11 +169,11 @@ func read(r io.ReaderAt, size int64, opt *Options, bigEndian bool) (*File, error
 // tensors are used where they lie if their addresses suit, and copied
 // otherwise.
 //
-// The bytes must not be changed until release is called (once, when the File
-// and the last Storage inside b are closed, on the goroutine that closes it;
-// nil is allowed), nor after that without care: see fuel.Wrap for what a
-// mutation of the last tensor inside b does. If Wrap fails, release is not
-// called.
+// The bytes must not be changed until release is called, which happens once,
+// when the File and the last Storage inside b are closed: see fuel.Wrap for the
+// goroutine. nil is allowed. A mutation of a Storage inside b makes a private
+// copy, but that of the last one, when all others and the File are closed,
+// writes to b. If Wrap fails, release is not called.
 func Wrap(b []byte, release func(), opt *Options) (*File, error) {
 	return wrap(b, release, opt, hostBigEndian)
 }
@@ -400,7 +401,7 @@ func swapStorage(ctx context.Context, s *fuel.Storage, width int) error {
 				return err
 			}
 			n := min(pieceBytes, len(b))
-			swap(b[:n], width)
+			cpu.Swap(b[:n], b[:n], width)
 			b = b[n:]
 		}
 		return nil

@@ -22,22 +22,3 @@ func swapWidth(d fuel.DType) int {
 	}
 	return d.Bits() / 8
 }
-
-// swap reverses the bytes of each number of width bytes in b, whose length is
-// a multiple of width. Any address will do.
-func swap(b []byte, width int) {
-	switch width {
-	case 2:
-		for ; len(b) >= 2; b = b[2:] {
-			binary.LittleEndian.PutUint16(b, binary.BigEndian.Uint16(b))
-		}
-	case 4:
-		for ; len(b) >= 4; b = b[4:] {
-			binary.LittleEndian.PutUint32(b, binary.BigEndian.Uint32(b))
-		}
-	case 8:
-		for ; len(b) >= 8; b = b[8:] {
-			binary.LittleEndian.PutUint64(b, binary.BigEndian.Uint64(b))
-		}
-	}
-}

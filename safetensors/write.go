@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-fuel/fuel"
+	"github.com/go-fuel/fuel/cpu"
 )
 
 // dataAlignment is what the start of the data is a multiple of in files that
@@ -270,7 +271,7 @@ func writeSwapped(w io.Writer, s *fuel.Storage, width int) (done int64, err erro
 		if _, err := s.ReadAt(b, done); err != nil && err != io.EOF {
 			return done, err
 		}
-		swap(b, width)
+		cpu.Swap(b, b, width)
 		n, err := w.Write(b)
 		done += int64(n)
 		if err == nil && n < len(b) {
