@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -16,18 +17,25 @@ type Serial struct {
 
 	mu      sync.Mutex
 	jobs    []func() error
-	last    Point // given to the newest job
-	done    Point // everything up to here has run
-	failed  map[Point]error
-	order   []Point       // keys of failed, oldest first
-	forgot  Point         // errors up to here may have been dropped
-	changed chan struct{} // closed when done moves; nil while nobody waits
+	last    Point           // given to the newest job
+	done    Point           // everything up to here has run
+	order   []Point         // whose work failed, oldest first; the newest maxPoints
+	failed  map[Point]error // and how, of the newest maxFailed
+	forgot  Point           // what failed up to here may have been dropped from order
+	changed chan struct{}   // closed when done moves; nil while nobody waits
 }
 
-// maxFailed bounds the errors kept for somebody who may wait for them.
-const maxFailed = 1024
+// maxFailed bounds the errors kept for somebody who may wait for them. That there
+// was one is kept for longer: a Point is 8 bytes.
+const (
+	maxFailed = 1024
+	maxPoints = 64 << 10
+)
 
-var errForgotten = errors.New("backend: over a thousand later errors; whether this work failed is not known any more")
+var (
+	errUntold    = errors.New("backend: this work failed, and over a thousand did later: how it failed is not known any more")
+	errForgotten = errors.New("backend: over 60,000 later errors; whether this work failed is not known any more")
+)
 
 // Do queues f and returns its Point.
 func (q *Serial) Do(f func() error) Point {
@@ -77,13 +85,29 @@ func (q *Serial) remember(p Point, err error) {
 	if q.failed == nil {
 		q.failed = map[Point]error{}
 	}
-	if len(q.order) == maxFailed {
-		q.forgot = q.order[0]
-		delete(q.failed, q.order[0])
-		q.order = q.order[1:]
-	}
 	q.failed[p] = err
 	q.order = append(q.order, p)
+	if n := len(q.order); n > maxFailed {
+		delete(q.failed, q.order[n-1-maxFailed])
+	}
+	if len(q.order) > maxPoints {
+		q.forgot = q.order[0]
+		q.order = q.order[1:]
+	}
+}
+
+// outcome is the error of the work at p, which has passed.
+func (q *Serial) outcome(p Point) error {
+	if err := q.failed[p]; err != nil || p == 0 {
+		return err
+	}
+	if _, failed := slices.BinarySearch(q.order, p); failed {
+		return errUntold
+	}
+	if p <= q.forgot {
+		return errForgotten
+	}
+	return nil
 }
 
 // Done reports whether p has passed.
@@ -102,10 +126,7 @@ func (q *Serial) Wait(ctx context.Context, p Point) error {
 	for {
 		q.mu.Lock()
 		if p <= q.done {
-			err := q.failed[p]
-			if 0 < p && p <= q.forgot {
-				err = errForgotten
-			}
+			err := q.outcome(p)
 			q.mu.Unlock()
 			return err
 		}

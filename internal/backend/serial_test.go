@@ -50,20 +50,36 @@ func TestSerialKeepsEveryErrorForItsPoint(t *testing.T) {
 func TestAForgottenErrorIsNoSuccess(t *testing.T) {
 	var q Serial
 	bad := errors.New("bad")
-	for range maxFailed + 1 {
+	ok := q.Do(func() error { return nil })
+	oldest := ok + 1
+	for range maxFailed {
+		q.Do(func() error { return bad })
+	}
+	check := func(what string, p Point, want error) {
+		t.Helper()
+		if err := q.Wait(t.Context(), p); err != want {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	}
+	check("the oldest error", oldest, bad)
+	q.Do(func() error { return bad })
+	q.Drain()
+	check("the oldest error, whose text is dropped", oldest, errUntold)
+	check("the second oldest error", oldest+1, bad)
+	check("before all work", 0, nil)
+	check("what went well before all errors", ok, nil)
+	for range maxPoints - maxFailed - 1 {
 		q.Do(func() error { return bad })
 	}
 	q.Drain()
-	if err := q.Wait(t.Context(), 1); err != errForgotten {
-		t.Errorf("the oldest error, which is dropped: %v", err)
-	}
-	if err := q.Wait(t.Context(), 0); err != nil {
-		t.Errorf("before all work: %v", err)
-	}
-	if err := q.Wait(t.Context(), 2); err != bad {
-		t.Errorf("the second oldest error: %v", err)
-	}
-	if len(q.failed) != maxFailed || len(q.order) != maxFailed {
+	check("the oldest that is known to have failed", oldest, errUntold)
+	check("what went well before it", ok, nil)
+	q.Do(func() error { return bad })
+	q.Drain()
+	check("the oldest error, which is dropped", oldest, errForgotten)
+	check("what went well before it, which nobody can tell", ok, errForgotten)
+	check("the second oldest error", oldest+1, errUntold)
+	if len(q.failed) != maxFailed || len(q.order) != maxPoints {
 		t.Error(len(q.failed), len(q.order))
 	}
 }
