@@ -58,7 +58,7 @@ func Convert(ctx context.Context, s *Storage, d DType, opt *ConvertOptions) (*St
 		return nil, s.fail("Convert", err)
 	}
 	if s.dtype == d && s.enc.IsPlain() && opt.Scale == 0 && opt.Zero == 0 {
-		return s.Clone()
+		return s.clone(ctx, "Convert", nil)
 	}
 	k, err := s.converter(d, opt)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Storage) convert(ctx context.Context, r *region, d DType, k converter, 
 		return nil, err
 	}
 	s.own.touchRead(s.off, s.size)
-	if err := r.settle(false); err != nil {
+	if err := r.settle(ctx); err != nil {
 		return nil, err
 	}
 	to, err := allocRegion(hostDevice, size, false, 0, wishes{scope: opt.Scope, huge: opt.HugePages})

@@ -123,13 +123,9 @@ func (s *Storage) CopyRange(ctx context.Context, dstOff int, src *Storage, srcOf
 	if err != nil {
 		return s.fail("CopyRange", s.orClosed(src.orClosed(err)))
 	}
-	from, srcSize, err := src.window(srcOff, n)
+	from, _, err := src.window(srcOff, n) // of the same size
 	if err != nil {
 		return s.fail("CopyRange", s.orClosed(src.orClosed(err)))
-	}
-	if size != srcSize {
-		// n ends within a byte, at the end of one and not of the other.
-		return s.fail("CopyRange", fmt.Errorf("%w: the range ends within a byte", ErrMismatch))
 	}
 	return s.failRange("CopyRange", size, s.copyRange(ctx, to, src, from, size, opt))
 }
@@ -142,12 +138,7 @@ func (s *Storage) copyRange(ctx context.Context, to int, src *Storage, from, n i
 		began = time.Now()
 	}
 	if n == 0 {
-		for _, h := range []*Storage{s, src} {
-			if h.closed.Load() {
-				return ErrClosed
-			}
-		}
-		return ctx.Err()
+		return s.orClosed(src.orClosed(ctx.Err()))
 	}
 	var r *region
 	var err error
@@ -217,7 +208,7 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 		return nil, s.fail("To", ErrClosed)
 	}
 	if dev == s.Device() {
-		return s.clone(ctx, opt)
+		return s.clone(ctx, "To", opt)
 	}
 	d, err := openDevice(ctx, dev)
 	if err == nil {
@@ -229,7 +220,7 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 	note := ""
 	if opt != nil && opt.Import && s.size > 0 {
 		var t *Storage
-		if t, note, err = s.importTo(d, opt); t != nil || err != nil {
+		if t, note, err = s.importTo(ctx, d, opt); t != nil || err != nil {
 			return t, opError("To", dev, s.size, err)
 		}
 		if opt.Report != nil {
@@ -273,7 +264,13 @@ func (s *Storage) ReadAt(p []byte, off int64) (int, error) {
 		return 0, io.EOF
 	}
 	n := min(len(p), s.size-int(off))
+	if n == 0 {
+		return 0, nil
+	}
 	s.own.touchRead(s.off+int(off), n)
+	if err := r.settle(context.Background()); err != nil {
+		return 0, s.failRange("ReadAt", len(p), err)
+	}
 	if err := r.read(p[:n], s.off+int(off)); err != nil {
 		return 0, s.failRange("ReadAt", len(p), err)
 	}
@@ -295,6 +292,13 @@ func (s *Storage) WriteAt(p []byte, off int64) (int, error) {
 			return 0, s.failRange("WriteAt", len(p), ErrClosed)
 		}
 		return 0, nil
+	}
+	if s.has(p) { // a private copy would free it
+		old, err := s.pin()
+		if err != nil {
+			return 0, s.failRange("WriteAt", len(p), err)
+		}
+		defer old.unpin()
 	}
 	r, err := s.startWrite(context.Background(), int(off), len(p), true)
 	if err != nil {
@@ -334,14 +338,16 @@ func (s *Storage) readPieces(ctx context.Context, f func(b []byte) error) error 
 		return err
 	}
 	defer r.unpin()
+	if s.size == 0 {
+		return nil
+	}
 	s.own.touchRead(s.off, s.size)
+	if err := r.settle(ctx); err != nil {
+		return err
+	}
 	var buf *[]byte
 	direct := r.host() && !r.mem.buf.MayFault
-	if direct {
-		if err := r.settle(false); err != nil {
-			return err
-		}
-	} else {
+	if !direct {
 		buf = bounces.Get().(*[]byte)
 		defer bounces.Put(buf)
 	}
@@ -371,7 +377,8 @@ func (s *Storage) readPieces(ctx context.Context, f func(b []byte) error) error 
 // ReadFrom fills s with LenBytes bytes of rd and reads not one more; it
 // implements io.ReaderFrom, but that it stops there. A reader that ends before
 // is io.ErrUnexpectedEOF, and the bytes are unspecified then. While rd makes it
-// wait, so does a Clone. rd must not read s.
+// wait, so does a Clone. rd must not read s, nor what Bytes or its like gave of it:
+// that may be gone.
 func (s *Storage) ReadFrom(rd io.Reader) (int64, error) {
 	if s.size == 0 {
 		return 0, s.fail("ReadFrom", s.orClosed(nil))
@@ -393,10 +400,13 @@ func (s *Storage) ReadFrom(rd io.Reader) (int64, error) {
 
 func (s *Storage) readInto(r *region, rd io.Reader) (done int, err error) {
 	if r.host() {
-		if err := r.settle(true); err != nil {
-			return 0, err
+		// Whatever rd does with a piece at once nobody can interrupt.
+		for done < s.size && err == nil {
+			var n int
+			n, err = io.ReadFull(rd, r.bytes(s.off+done, min(cpu.Piece, s.size-done)))
+			done += n
 		}
-		return io.ReadFull(rd, r.bytes(s.off, s.size))
+		return done, err
 	}
 	buf := bounces.Get().(*[]byte)
 	defer bounces.Put(buf)
@@ -417,19 +427,20 @@ func (s *Storage) readInto(r *region, rd io.Reader) (done int, err error) {
 // zeroByte is the pattern of Zero.
 var zeroByte = []byte{0}
 
-// Zero clears all bytes.
+// Zero clears all bytes. After an error or a cancellation they are unspecified.
 func (s *Storage) Zero(ctx context.Context) error {
 	return s.fail("Zero", s.fill(ctx, 0, s.size, zeroByte))
 }
 
 // Fill repeats pattern over all bytes, beginning with its first. A pattern has
-// 1, 2, 4, 8 or 16 bytes and divides LenBytes, else it is ErrMismatch.
+// 1, 2, 4, 8 or 16 bytes and divides LenBytes, else it is ErrMismatch. After any
+// other error or a cancellation the bytes are unspecified.
 func (s *Storage) Fill(ctx context.Context, pattern []byte) error {
 	return s.fail("Fill", s.fill(ctx, 0, s.size, pattern))
 }
 
 // FillRange is Fill of n elements from element off on. It never writes a byte
-// outside of them.
+// outside of them; those are unspecified after an error or a cancellation.
 func (s *Storage) FillRange(ctx context.Context, off, n int, pattern []byte) error {
 	at, size, err := s.window(off, n)
 	if err != nil {
@@ -449,6 +460,20 @@ func checkPattern(pattern []byte, n int) error {
 	return nil
 }
 
+// apart is pattern, or a copy of it where it is part of the memory that s has:
+// the write itself would change it, and a private copy may free it.
+func (s *Storage) apart(pattern []byte) []byte {
+	if s.has(pattern) {
+		return bytes.Clone(pattern)
+	}
+	return pattern
+}
+
+// has reports whether some of b is in the memory that s has now.
+func (s *Storage) has(b []byte) bool {
+	return cpu.Overlap(b, loadRegion(&s.own.r).mem.buf.Host)
+}
+
 // fill fills n bytes, at relative to the window.
 func (s *Storage) fill(ctx context.Context, at, n int, pattern []byte) error {
 	if err := checkPattern(pattern, n); err != nil {
@@ -457,14 +482,12 @@ func (s *Storage) fill(ctx context.Context, at, n int, pattern []byte) error {
 	if n == 0 {
 		return s.orClosed(ctx.Err())
 	}
+	pattern = s.apart(pattern)
 	r, err := s.startWrite(ctx, at, n, true)
 	if err != nil {
 		return err
 	}
 	defer s.endWrite(r)
-	if err := r.settle(true); err != nil {
-		return err
-	}
 	done, err := r.fill(ctx, s.off+at, n, pattern)
 	if err != nil {
 		return stopped{done, err}
@@ -546,10 +569,8 @@ var errDiffer = errors.New("fuel: bytes differ")
 // -0; pad bits of sub-byte types do not count. They may be on different
 // devices.
 func (s *Storage) Equal(ctx context.Context, t *Storage) (bool, error) {
-	for _, h := range []*Storage{s, t} {
-		if h.closed.Load() {
-			return false, s.fail("Equal", ErrClosed)
-		}
+	if err := s.orClosed(t.orClosed(nil)); err != nil {
+		return false, s.fail("Equal", err)
 	}
 	if s.dtype != t.dtype || s.enc != t.enc || s.n != t.n {
 		return false, nil
@@ -576,6 +597,14 @@ func (s *Storage) compare(ctx context.Context, t *Storage) error {
 	s.own.touchRead(s.off, s.size)
 	t.own.touchRead(t.off, t.size)
 	size := s.size
+	if size == 0 {
+		return nil
+	}
+	for _, r := range []*region{a, b} {
+		if err := r.settle(ctx); err != nil {
+			return err
+		}
+	}
 	if mask := s.padMask(); mask != 0xFF {
 		var x, y [1]byte
 		if err := errors.Join(a.read(x[:], s.off+size-1), b.read(y[:], t.off+size-1)); err != nil {
@@ -619,11 +648,6 @@ type place struct {
 func (r *region) at(off int) place { return place{r, off} }
 
 func compareHost(ctx context.Context, a, b place, n int) error {
-	for _, p := range []place{a, b} {
-		if err := p.r.settle(false); err != nil {
-			return err
-		}
-	}
 	if n == 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package fuel
 
 import (
+	"context"
 	"fmt"
 	"unsafe"
 
@@ -14,12 +15,12 @@ import (
 // The memory gets one more owner, as by a Clone, so that nobody writes to it;
 // that owner leaves when the driver has done with it. To the device it is
 // read-only, so that a write there makes a private copy, too.
-func (s *Storage) importTo(d *device, opt *CopyOptions) (t *Storage, why string, err error) {
-	r, err := s.share()
+func (s *Storage) importTo(ctx context.Context, d *device, opt *CopyOptions) (t *Storage, why string, err error) {
+	r, err := s.share(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if err := r.settle(false); err != nil {
+	if err := r.settle(ctx); err != nil {
 		r.unshare()
 		return nil, "", err
 	}

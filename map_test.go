@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"sync"
@@ -88,6 +89,95 @@ func TestAWriteToAMappedFileGoesToAPrivateCopy(t *testing.T) {
 	}
 	if got, err := os.ReadFile(f.Name()); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the file changed: %v", err)
+	}
+}
+
+// The private copy that a write makes frees the mapping, and with it what the
+// write is of.
+func TestAWriteOfItsOwnBytesNeverReadsFreedMemory(t *testing.T) {
+	ctx := t.Context()
+	q, err := fuel.QueueOf(cpu)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 10_000
+	for name, open := range sources() {
+		t.Run(name, func(t *testing.T) {
+			for what, write := range map[string]func(s *fuel.Storage, own, model []byte) error{
+				"WriteAt": func(s *fuel.Storage, own, model []byte) error {
+					copy(model[20:], model[:5000])
+					_, err := s.WriteAt(own[:5000], 20)
+					return err
+				},
+				"WriteAt of all": func(s *fuel.Storage, own, model []byte) error { _, err := s.WriteAt(own, 0); return err },
+				"Fill": func(s *fuel.Storage, own, model []byte) error {
+					copy(model, bytes.Repeat(bytes.Clone(model[102:104]), n/2))
+					return s.Fill(ctx, own[102:104])
+				},
+				"FillRange": func(s *fuel.Storage, own, model []byte) error { // which writes to the pattern
+					copy(model[1:], bytes.Repeat(bytes.Clone(model[2:4]), n/2-1))
+					return s.FillRange(ctx, 1, n-2, own[2:4])
+				},
+				"Queue.Fill": func(s *fuel.Storage, own, model []byte) error {
+					copy(model, bytes.Repeat(bytes.Clone(model[102:104]), n/2))
+					p, err := q.Fill(s, own[102:104])
+					if err != nil {
+						return err
+					}
+					return q.Wait(ctx, p)
+				},
+			} {
+				model := count(n)
+				s := open(t, bytes.Clone(model))
+				own, err := s.Bytes()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := write(s, own, model); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+				wantBytes(t, what, s, model)
+				s.Close()
+			}
+		})
+	}
+}
+
+// sources has every kind of host memory.
+func sources() map[string]func(t testing.TB, b []byte) *fuel.Storage {
+	all := maps.Clone(memories)
+	maps.Copy(all, sharedSources)
+	return all
+}
+
+// Where there is nothing to write there is nothing to copy, and nothing faults.
+func TestAWriteOfNothingNeverMakesAPrivateCopy(t *testing.T) {
+	s := shrunk(t, 300_000)
+	v := must(t)(s.View(200_000, 0))
+	f := must(t)(v.Reinterpret(fuel.F32))
+	none := func(n int, err error) error {
+		if n != 0 {
+			t.Errorf("%d bytes or elements of none", n)
+		}
+		return err
+	}
+	for what, write := range map[string]func() error{
+		"MutableBytes": func() error { b, err := v.MutableBytes(); return none(len(b), err) },
+		"MutableSlice": func() error { b, err := fuel.MutableSlice[float32](f); return none(len(b), err) },
+		"Mutate":       func() error { return v.Mutate(func(b []byte) error { return none(len(b), nil) }) },
+		"MutateSlice":  func() error { return fuel.MutateSlice(f, func(b []float32) error { return none(len(b), nil) }) },
+		"VisitMutable": func() error {
+			return none(fuel.VisitMutable(v, &fuel.Cases[int]{CPU: func(m fuel.CPUMemory) (int, error) { return len(m.Bytes), nil }}))
+		},
+		"WriteAt":   func() error { return none(v.WriteAt(nil, 0)) },
+		"FillRange": func() error { return s.FillRange(t.Context(), 5, 0, []byte{1}) },
+	} {
+		if err := write(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if r := s.Region(); r.Memory != fuel.MemoryMapped {
+			t.Fatalf("%s made a private copy: %+v", what, r)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/go-fuel/fuel/cpu"
@@ -113,20 +114,24 @@ func (o *owner) private(ctx context.Context, discard bool) (*region, error) {
 	}
 	// The old region may go with this, and with it a caller's own memory, whose
 	// release may call anything: not under the lock.
-	var leave []*region
+	var joined, left *region
 	defer func() {
-		for _, r := range leave {
-			r.dropOwner()
+		if joined != nil {
+			joined.unshare()
+		}
+		if left != nil {
+			left.dropOwner()
 		}
 	}()
-	o.mu.Lock()
+	if err := o.lock(ctx); err != nil {
+		return nil, err
+	}
 	defer o.mu.Unlock()
 	old := loadRegion(&o.r) // stays: only who has mu may change it
 	if !old.joinOrWrite() {
 		return old, nil
 	}
-	// As an owner too many, this copy keeps everybody from writing to old.
-	leave = append(leave, old)
+	joined = old // as an owner too many, this copy keeps everybody from writing to it
 	fresh, err := o.copyOf(ctx, old, discard, nil)
 	if err != nil {
 		return nil, err
@@ -134,8 +139,23 @@ func (o *owner) private(ctx context.Context, discard bool) (*region, error) {
 	fresh.word.Add(oneWriter)
 	storeRegion(&o.r, fresh)
 	o.id.Store(0)
-	leave = append(leave, old)
+	left = old
 	return fresh, nil
+}
+
+// lock takes mu, but waits for another's private copy no longer than ctx allows.
+func (o *owner) lock(ctx context.Context) error {
+	if ctx.Done() == nil {
+		o.mu.Lock()
+		return nil
+	}
+	for d := time.Microsecond; !o.mu.TryLock(); d = min(2*d, time.Millisecond) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		time.Sleep(d)
+	}
+	return nil
 }
 
 // joinOrWrite counts the caller in as a writer and returns false if the memory
@@ -190,15 +210,12 @@ func (o *owner) skew(old *region) int {
 // copyBytes copies n bytes between regions, in owner coordinates of each, by
 // the path that the caller chose, and returns the bytes done, and how many of
 // them went through host memory in between. The caller has counted itself in on
-// both, and dst may be written.
+// both, and dst may be written, with no queued work before.
 func copyBytes(ctx context.Context, path CopyPath, dst *region, dstOff int, src *region, srcOff, n int, progress func(done int)) (done, staged int, err error) {
 	if n == 0 {
 		return 0, 0, nil
 	}
-	if err := src.settle(false); err != nil {
-		return 0, 0, err
-	}
-	if err := dst.settle(true); err != nil {
+	if err := src.settle(ctx); err != nil {
 		return 0, 0, err
 	}
 	switch path {
@@ -445,13 +462,11 @@ func bounce(ctx context.Context, dst *region, dstOff int, src *region, srcOff, n
 	return n, nil
 }
 
-// read copies a range of the region to host memory.
+// read copies a range of the region to host memory, where no queued work writes
+// it.
 func (r *region) read(p []byte, off int) error {
 	if len(p) == 0 {
 		return nil
-	}
-	if err := r.settle(false); err != nil {
-		return err
 	}
 	if !r.host() {
 		_, err := r.download(p, off)
@@ -468,13 +483,11 @@ func (r *region) read(p []byte, off int) error {
 	return fromDriver(err)
 }
 
-// write copies host memory to a range of the region.
+// write copies host memory to a range of the region, where no queued work uses
+// it.
 func (r *region) write(off int, p []byte) error {
 	if len(p) == 0 {
 		return nil
-	}
-	if err := r.settle(true); err != nil {
-		return err
 	}
 	if !r.host() {
 		_, err := r.upload(off, p)

@@ -15,7 +15,14 @@ import (
 //
 // A Storage may be closed while queued work uses it: its memory stays until
 // the work has passed. A Clone that is made after a Copy was queued sees what
-// the copy writes. Storage methods wait for queued work that they depend on.
+// the copy writes.
+//
+// Storage methods wait for queued work that they depend on, those that take a
+// context no longer than that. A read of bytes of which some were to be written
+// by work that failed fails with its error, which comes from Wait as well, until
+// all bytes of the Storage that has them are written at once: by Zero, Fill,
+// CopyFrom and the like, also queued, or through MutableBytes, Mutate and
+// VisitMutable of all of them. A write of a part leaves it so, also of that part.
 type Queue struct {
 	dev *device
 }
@@ -60,8 +67,8 @@ func (q *Queue) Device() Device { return q.dev.id }
 // private copy that dst needs is made at once. An error of the copy itself
 // comes from Wait.
 func (q *Queue) Copy(dst, src *Storage) (Point, error) {
-	if dst.dtype != src.dtype || dst.enc != src.enc || dst.n != src.n {
-		return Point{}, dst.fail("Queue.Copy", dst.orClosed(src.orClosed(fmt.Errorf("%w: %d %s %s from %d %s %s", ErrMismatch, dst.n, dst.enc, dst.dtype, src.n, src.enc, src.dtype))))
+	if err := dst.matches(src); err != nil {
+		return Point{}, dst.fail("Queue.Copy", err)
 	}
 	var from *region
 	var err error
@@ -109,6 +116,7 @@ func (q *Queue) fill(dst *Storage, pattern []byte) (Point, error) {
 	if err := checkPattern(pattern, dst.size); err != nil {
 		return Point{}, dst.orClosed(err)
 	}
+	pattern = dst.apart(pattern)
 	return q.write(dst, true, func(r *region) (backend.Point, error) {
 		return q.dev.be.Fill(r.mem.buf, dst.off-r.origin, dst.size, pattern)
 	})
@@ -122,7 +130,7 @@ func (q *Queue) write(dst *Storage, discard bool, work func(*region) (backend.Po
 	if dst.size == 0 {
 		return Point{}, dst.orClosed(nil)
 	}
-	r, err := dst.startWrite(context.Background(), 0, dst.size, discard)
+	r, err := dst.beginWrite(context.Background(), 0, dst.size, discard)
 	if err != nil {
 		return Point{}, err
 	}
@@ -131,8 +139,7 @@ func (q *Queue) write(dst *Storage, discard bool, work func(*region) (backend.Po
 	if err != nil {
 		return Point{}, q.dev.noted(err, dst.size)
 	}
-	raise(&r.mem.lastUse, p)
-	raise(&r.mem.lastWrite, p)
+	r.mem.queued(p, discard && dst.size == dst.own.size)
 	return Point{q.dev, p}, nil
 }
 

@@ -90,6 +90,15 @@ type memory struct {
 	// The newest Points of this device's queue that write and that use the
 	// memory at all. Zero while no Queue was used.
 	lastWrite, lastUse atomic.Uint64
+	before             atomic.Pointer[earlier]
+}
+
+// earlier has the queued writes before lastWrite that it does not cover: it is
+// there once a Queue wrote to a part of the memory.
+type earlier struct {
+	mu     sync.Mutex
+	points []backend.Point // of which nobody knows how they ended, oldest first
+	failed backend.Point   // the last that failed, 0 for none
 }
 
 // MemoryKind says what kind of memory a Region is.
@@ -240,14 +249,14 @@ type sharer struct {
 
 // shareLater waits for the mutations that run, and reports whether the last of
 // them made the caller an owner, so that no later one can come in between. If
-// not, the owner is over, or there was nothing to wait for.
-func (r *region) shareLater() bool {
+// not, the owner is over, or there was nothing to wait for. An error is ctx's.
+func (r *region) shareLater(ctx context.Context) (shared bool, err error) {
 	r.park.Lock()
 	for {
 		w := r.word.Load()
 		if w&writersMask == 0 {
 			r.park.Unlock()
-			return false
+			return false, nil
 		}
 		if w&waiting != 0 || r.word.CompareAndSwap(w, w|waiting) {
 			break
@@ -256,9 +265,36 @@ func (r *region) shareLater() bool {
 	s := &sharer{next: r.sharers, shared: make(chan bool, 1)}
 	r.sharers = s
 	r.park.Unlock()
-	ok := <-s.shared
+	select {
+	case shared = <-s.shared:
+	case <-ctx.Done():
+		if r.withdraw(s) {
+			return false, ctx.Err()
+		}
+		shared = <-s.shared // the answer is under way
+	}
 	r.writes.Acquire()
-	return ok
+	return shared, nil
+}
+
+// withdraw ends the wait of s, and reports whether it still waited.
+func (r *region) withdraw(s *sharer) bool {
+	r.park.Lock()
+	defer r.park.Unlock()
+	p := &r.sharers
+	for *p != s {
+		if *p == nil {
+			return false
+		}
+		p = &(*p).next
+	}
+	*p = s.next
+	for r.sharers == nil {
+		if w := r.word.Load(); r.word.CompareAndSwap(w, w&^waiting) {
+			break
+		}
+	}
+	return true
 }
 
 // giveWay lets sharers that wait go first, so that writers who follow each
@@ -439,35 +475,105 @@ func (r *region) bytes(off, n int) []byte {
 	return r.mem.buf.Host[off : off+n : off+n]
 }
 
-// settle waits for queued work that a direct access must come after. A read
-// comes after what writes, and fails where that failed. A write comes after
-// what uses the memory at all, and makes good what failed before.
-func (r *region) settle(write bool) error {
+// settle waits for queued work that writes the memory, before a direct read, and
+// fails where that failed.
+func (r *region) settle(ctx context.Context) error {
 	if r.mem.lastUse.Load() == 0 {
 		return nil
 	}
-	return r.awaitQueued(write)
+	return r.mem.dev.noted(r.mem.awaitWrites(ctx), r.mem.size)
 }
 
-func (r *region) awaitQueued(write bool) error {
-	m := r.mem
-	if !write {
-		last := m.lastWrite.Load()
-		if last == 0 {
-			return nil
-		}
-		return m.dev.noted(m.dev.be.Wait(context.Background(), backend.Point(last)), m.size)
+func (m *memory) awaitWrites(ctx context.Context) error {
+	last := m.lastWrite.Load()
+	if last == 0 {
+		return nil
 	}
-	if last := m.lastUse.Load(); last != 0 {
-		failed := m.lastWrite.Load()
-		if r.host() { // on a device what follows is queued behind it
-			// Without a context only the error of that work comes, and it was
-			// its caller's to hear.
-			_ = m.dev.be.Wait(context.Background(), backend.Point(last))
+	if err := m.dev.be.Wait(ctx, backend.Point(last)); err != nil {
+		return err
+	}
+	if e := m.before.Load(); e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.look(m.dev.be)
+		if e.failed != 0 {
+			return m.dev.be.Wait(ctx, e.failed)
 		}
-		m.lastWrite.CompareAndSwap(failed, 0)
+		if len(e.points) > 0 {
+			return nil // queued meanwhile
+		}
+	}
+	// Good once and for all: a queue does not tell for ever.
+	m.lastWrite.CompareAndSwap(last, 0)
+	return nil
+}
+
+// look finds out how the writes ended that have passed.
+func (e *earlier) look(be backend.Device) {
+	for len(e.points) > 0 && be.Done(e.points[0]) {
+		if be.Wait(context.Background(), e.points[0]) != nil {
+			e.failed = e.points[0]
+		}
+		e.points = e.points[1:]
+	}
+}
+
+// settleWrite waits for queued work that uses the memory at all, before a direct
+// write. With all set that writes every byte that there is an owner of, and makes
+// good what failed before.
+func (r *region) settleWrite(ctx context.Context, all bool) error {
+	if r.mem.lastUse.Load() == 0 {
+		return nil
+	}
+	return r.awaitUse(ctx, all)
+}
+
+func (r *region) awaitUse(ctx context.Context, all bool) error {
+	m := r.mem
+	last, written := backend.Point(m.lastUse.Load()), m.lastWrite.Load()
+	if r.host() { // on a device what follows is queued behind it
+		// The error of that work itself was its caller's to hear.
+		if err := m.dev.be.Wait(ctx, last); err != nil && !m.dev.be.Done(last) {
+			return err
+		}
+	}
+	if all {
+		m.forgive()
+		m.lastWrite.CompareAndSwap(written, 0)
 	}
 	return nil
+}
+
+// forgive drops what is known of queued writes before the last.
+func (m *memory) forgive() {
+	if e := m.before.Load(); e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.points, e.failed = nil, 0
+	}
+}
+
+// queued notes work at p that writes the memory, with all set every byte that
+// there is an owner of.
+func (m *memory) queued(p backend.Point, all bool) {
+	raise(&m.lastUse, p)
+	if all {
+		m.forgive()
+		raise(&m.lastWrite, p)
+		return
+	}
+	e := m.before.Load()
+	if e == nil {
+		m.before.CompareAndSwap(nil, new(earlier))
+		e = m.before.Load()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if last := backend.Point(m.lastWrite.Load()); last != 0 {
+		e.points = append(e.points, min(last, p)) // others may be faster to note a later one
+	}
+	e.look(m.dev.be)
+	raise(&m.lastWrite, p)
 }
 
 // raise lifts v to at least p.

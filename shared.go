@@ -320,7 +320,7 @@ func (s *Storage) seal() error {
 		return ErrClosed
 	}
 	defer o.letGo()
-	r, err := s.share() // which waits for writers, and then keeps them out
+	r, err := s.share(context.Background()) // which waits for writers, and then keeps them out
 	if err != nil {
 		return err
 	}
@@ -338,10 +338,11 @@ func (s *Storage) seal() error {
 	case m.shared.mutable.Load():
 		return fmt.Errorf("%w: MutableBytes or MutableSlice handed out a slice of the shared memory", ErrShared)
 	}
-	if err := r.settle(false); err != nil { // what is queued may have failed to write
+	ctx := context.Background()
+	if err := r.settle(ctx); err != nil { // what is queued may have failed to write
 		return err
 	}
-	if err := r.settle(true); err != nil {
+	if err := r.settleWrite(ctx, false); err != nil {
 		return err
 	}
 	err = m.shared.file.Seal()

@@ -386,10 +386,23 @@ func (s *Storage) pin() (*region, error) {
 	}
 }
 
-// startWrite returns the region with a writer counted in, private to the
+// startWrite is beginWrite for a write that comes after all queued work.
+func (s *Storage) startWrite(ctx context.Context, off, n int, all bool) (*region, error) {
+	r, err := s.beginWrite(ctx, off, n, all)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.settleWrite(ctx, all && n == s.own.size); err != nil {
+		s.endWrite(r)
+		return nil, err
+	}
+	return r, nil
+}
+
+// beginWrite returns the region with a writer counted in, private to the
 // owner, for a write of n bytes at off in the window. With all set they are all
 // written without reading any before. endWrite follows.
-func (s *Storage) startWrite(ctx context.Context, off, n int, all bool) (*region, error) {
+func (s *Storage) beginWrite(ctx context.Context, off, n int, all bool) (*region, error) {
 	if !s.own.hold() {
 		return nil, ErrClosed
 	}
@@ -427,29 +440,32 @@ func (s *Storage) endWrite(r *region) {
 //
 // Clone waits for mutations that run on the owner, so it must not be called
 // from within Mutate.
-func (s *Storage) Clone() (*Storage, error) { return s.clone(context.Background(), nil) }
+func (s *Storage) Clone() (*Storage, error) { return s.clone(context.Background(), "Clone", nil) }
 
-func (s *Storage) clone(ctx context.Context, opt *CopyOptions) (*Storage, error) {
-	r, err := s.share()
+func (s *Storage) clone(ctx context.Context, op string, opt *CopyOptions) (*Storage, error) {
+	r, err := s.share(ctx)
 	if err != nil {
-		return nil, s.fail("Clone", err)
+		return nil, s.fail(op, err)
 	}
 	c := newStorage(r, s.off, s.size, s.n, s.dtype, s.enc, s.bundle)
 	if r.mem.shared != nil && r.mem.unsealed() {
 		if err := c.own.leaveShared(ctx, r, opt); err != nil {
-			return nil, s.fail("Clone", err)
+			return nil, s.fail(op, err)
 		}
 	}
 	return c, nil
 }
 
 // share returns the region with one more owner, for the caller.
-func (s *Storage) share() (*region, error) {
+func (s *Storage) share(ctx context.Context) (*region, error) {
 	for {
 		r := loadRegion(&s.own.r)
 		ok, busy := r.tryShare()
 		if busy {
-			ok = r.shareLater()
+			var err error
+			if ok, err = r.shareLater(ctx); err != nil {
+				return nil, s.orClosed(err)
+			}
 		}
 		if s.closed.Load() {
 			if ok {

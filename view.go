@@ -81,30 +81,41 @@ func (s *Storage) border(i int) (int, error) {
 // slice is valid until Close or the next mutation through the owner, which may
 // move it to other memory; Use is the safe form. It is ErrNotHost on a GPU.
 func (s *Storage) Bytes() ([]byte, error) {
-	b, err := s.rawRead()
+	b, err := s.rawRead(1)
 	return b, s.fail("Bytes", err)
 }
 
-func (s *Storage) rawRead() ([]byte, error) {
+// rawRead is Bytes at an address that is a multiple of align.
+func (s *Storage) rawRead(align uintptr) ([]byte, error) {
 	r, err := s.pin()
 	if err != nil {
 		return nil, err
 	}
 	defer r.unpin()
-	if err := r.addressable(false); err != nil {
+	b, err := s.addressable(r)
+	if err == nil {
+		err = s.suits(b, align)
+	}
+	if err != nil {
 		return nil, err
 	}
 	r.escape()
 	s.own.touchRead(s.off, s.size)
-	return r.bytes(s.off, s.size), nil
+	return b, nil
 }
 
-// addressable waits for queued work, and fails on a device.
-func (r *region) addressable(write bool) error {
+// addressable returns the bytes, in r, for reading when queued work has written
+// them. It fails on a device.
+func (s *Storage) addressable(r *region) ([]byte, error) {
 	if !r.host() {
-		return ErrNotHost
+		return nil, ErrNotHost
 	}
-	return r.settle(write)
+	if s.size > 0 {
+		if err := r.settle(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+	return r.bytes(s.off, s.size), nil
 }
 
 // escape notes that a raw slice is out, so that the collector frees nothing
@@ -124,27 +135,35 @@ func (r *region) escape() {
 // For the race detector the call is a write of all of the bytes, where they
 // are wrapped or shared memory.
 func (s *Storage) MutableBytes() ([]byte, error) {
-	b, err := s.rawWrite()
+	b, err := s.rawWrite(1)
 	return b, s.fail("MutableBytes", err)
 }
 
-func (s *Storage) rawWrite() ([]byte, error) {
+// rawWrite is MutableBytes at an address that is a multiple of align.
+func (s *Storage) rawWrite(align uintptr) ([]byte, error) {
 	if s.Device().Kind != CPU {
 		return nil, s.orClosed(ErrNotHost)
+	}
+	if s.size == 0 {
+		if s.closed.Load() {
+			return nil, ErrClosed
+		}
+		return []byte{}, nil
 	}
 	r, err := s.startRaw()
 	if err != nil {
 		return nil, err
 	}
 	defer s.endWrite(r)
-	if err := r.addressable(true); err != nil {
+	b := r.bytes(s.off, s.size)
+	if err := s.suits(b, align); err != nil {
 		return nil, err
 	}
 	r.escape()
 	if r.mem.shared != nil {
 		r.mem.shared.mutable.Store(true)
 	}
-	return r.bytes(s.off, s.size), nil
+	return b, nil
 }
 
 // startRaw is startWrite for access through a raw slice of the whole window,
@@ -155,7 +174,15 @@ func (s *Storage) startRaw() (*region, error) {
 	if m := loadRegion(&s.own.r).mem; m.kind == MemoryWrapped || m.kind == MemoryShared && !m.ro.Load() {
 		n = s.size
 	}
-	return s.startWrite(context.Background(), 0, n, false)
+	r, err := s.beginWrite(context.Background(), 0, n, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.settleWrite(context.Background(), s.size == s.own.size); err != nil {
+		s.endWrite(r)
+		return nil, err
+	}
+	return r, nil
 }
 
 // Use calls f with the bytes, which f must not write to nor keep. They stay
@@ -169,11 +196,12 @@ func (s *Storage) use(op string, f func([]byte) error) error {
 		return s.fail(op, err)
 	}
 	defer r.unpin()
-	if err := r.addressable(false); err != nil {
+	b, err := s.addressable(r)
+	if err != nil {
 		return s.fail(op, err)
 	}
 	s.own.touchRead(s.off, s.size)
-	return f(r.bytes(s.off, s.size))
+	return f(b)
 }
 
 // Mutate calls f with the bytes for writing, after making them private where
@@ -187,14 +215,17 @@ func (s *Storage) mutate(op string, f func([]byte) error) error {
 	if s.Device().Kind != CPU {
 		return s.fail(op, s.orClosed(ErrNotHost))
 	}
+	if s.size == 0 {
+		if s.closed.Load() {
+			return s.fail(op, ErrClosed)
+		}
+		return f([]byte{})
+	}
 	r, err := s.startRaw()
 	if err != nil {
 		return s.fail(op, err)
 	}
 	defer s.endWrite(r)
-	if err := r.addressable(true); err != nil {
-		return s.fail(op, err)
-	}
 	return f(r.bytes(s.off, s.size))
 }
 
@@ -236,11 +267,10 @@ func within[T Elem](s *Storage, op string, use func(op string, f func([]byte) er
 		return s.fail(op, err)
 	}
 	return use(op, func(b []byte) error {
-		v, err := elements[T](s, b)
-		if err != nil {
+		if err := s.suits(b, alignOf[T]()); err != nil {
 			return s.fail(op, err)
 		}
-		return f(v)
+		return f(elements[T](b))
 	})
 }
 
@@ -252,26 +282,35 @@ func matches[T Elem](s *Storage) error {
 	return nil
 }
 
-func typed[T Elem](s *Storage, raw func() ([]byte, error)) ([]T, error) {
+func typed[T Elem](s *Storage, raw func(align uintptr) ([]byte, error)) ([]T, error) {
 	if err := matches[T](s); err != nil {
 		return nil, err
 	}
-	b, err := raw()
+	b, err := raw(alignOf[T]())
 	if err != nil {
 		return nil, err
 	}
-	return elements[T](s, b)
+	return elements[T](b), nil
 }
 
-// elements is b, bytes of s, as elements.
-func elements[T Elem](s *Storage, b []byte) ([]T, error) {
+func alignOf[T Elem]() uintptr {
+	var t T
+	return unsafe.Alignof(t)
+}
+
+// suits is nil where b, bytes of s, are at a multiple of align.
+func (s *Storage) suits(b []byte, align uintptr) error {
+	if at := uintptr(unsafe.Pointer(unsafe.SliceData(b))); len(b) > 0 && at%align != 0 {
+		return fmt.Errorf("%w: %s at an address that is %d mod %d", ErrMisaligned, s.dtype, at%64, 64)
+	}
+	return nil
+}
+
+// elements is b, whose address suits T, as elements.
+func elements[T Elem](b []byte) []T {
 	if len(b) == 0 {
-		return []T{}, nil
+		return []T{}
 	}
 	var t T
-	p := unsafe.Pointer(unsafe.SliceData(b))
-	if uintptr(p)%unsafe.Alignof(t) != 0 {
-		return nil, fmt.Errorf("%w: %s at an address that is %d mod %d", ErrMisaligned, s.dtype, uintptr(p)%64, 64)
-	}
-	return unsafe.Slice((*T)(p), len(b)/int(unsafe.Sizeof(t))), nil
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(t)))
 }

@@ -1,6 +1,7 @@
 package fuel
 
 import (
+	"context"
 	"fmt"
 	"sync"
 
@@ -127,8 +128,8 @@ func (s *Storage) pinReady(r *region, pinned bool) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = r.mem.dev.usable(); err == nil { // the handles of a lost device are dead
-		err = r.settle(false)
+	if err = r.mem.dev.usable(); err == nil && s.size > 0 { // the handles of a lost device are dead
+		err = r.settle(context.Background())
 	}
 	if err != nil {
 		r.unpin()
@@ -140,26 +141,31 @@ func (s *Storage) pinReady(r *region, pinned bool) (*region, error) {
 // VisitMutable is Visit for writing: it first makes the memory the owner's
 // alone, and counts as a mutation, so Clone waits until v returns.
 func VisitMutable[R any](s *Storage, v Visitor[R]) (R, error) {
-	r, err := s.startRaw()
-	if err == nil {
-		defer s.endWrite(r)
-		if err = r.settle(true); err == nil {
-			if r.host() {
-				return v.VisitCPU(CPUMemory{Bytes: r.bytes(s.off, s.size)})
-			}
-			return matchDevice(s, r, v)
+	var r *region
+	var err error
+	if s.size == 0 { // no byte to make private
+		if r, err = s.pinReady(nil, false); err == nil {
+			defer r.unpin()
 		}
+	} else if r, err = s.startRaw(); err == nil {
+		defer s.endWrite(r)
 	}
-	var none R
-	return none, s.fail("VisitMutable", err)
+	switch {
+	case err != nil:
+		var none R
+		return none, s.fail("VisitMutable", err)
+	case r.host():
+		return v.VisitCPU(CPUMemory{Bytes: r.bytes(s.off, s.size)})
+	}
+	return matchDevice(s, r, v)
 }
 
 func matchDevice[R any](s *Storage, r *region, v Visitor[R]) (R, error) {
 	var h backend.Handles
+	var at uint64
 	if s.size > 0 {
-		h = r.mem.dev.be.Handles(r.mem.buf)
+		h, at = r.mem.dev.be.Handles(r.mem.buf), uint64(s.off-r.origin)
 	}
-	at := uint64(s.off - r.origin)
 	switch r.mem.dev.id.Kind {
 	case CUDA:
 		return v.VisitCUDA(CUDAMemory{Pointer: h.Buffer + h.Offset + at, Context: uintptr(h.Device), Stream: uintptr(h.Queue), Bytes: s.size})
