@@ -400,19 +400,13 @@ func (s *Storage) ReadFrom(rd io.Reader) (int64, error) {
 
 func (s *Storage) readInto(r *region, rd io.Reader) (done int, err error) {
 	if r.host() {
-		// Whatever rd does with a piece at once nobody can interrupt.
-		for done < s.size && err == nil {
-			var n int
-			n, err = io.ReadFull(rd, r.bytes(s.off+done, min(cpu.Piece, s.size-done)))
-			done += n
-		}
-		return done, err
+		return readFull(rd, r.bytes(s.off, s.size))
 	}
 	buf := bounces.Get().(*[]byte)
 	defer bounces.Put(buf)
 	for done < s.size {
 		b := (*buf)[:min(bounceSize, s.size-done)]
-		n, err := io.ReadFull(rd, b)
+		n, err := readFull(rd, b)
 		if err != nil {
 			return done + n, err
 		}
@@ -422,6 +416,16 @@ func (s *Storage) readInto(r *region, rd io.Reader) (done int, err error) {
 		done += n
 	}
 	return done, nil
+}
+
+// readFull is io.ReadFull by pieces: what rd does with one nobody can interrupt.
+func readFull(rd io.Reader, b []byte) (done int, err error) {
+	for done < len(b) && err == nil {
+		var n int
+		n, err = io.ReadFull(rd, b[done:min(done+cpu.Piece, len(b))])
+		done += n
+	}
+	return done, err
 }
 
 // zeroByte is the pattern of Zero.

@@ -43,7 +43,7 @@ func (p Plan) String() string {
 // PlanCopy tells how dst.CopyFrom(src) would go if it came now. It copies,
 // allocates and changes nothing, does not block, and either may be used
 // meanwhile. The errors are those of CopyFrom that can be known beforehand:
-// ErrClosed, ErrMismatch, ErrDeviceLost.
+// ErrClosed, ErrMismatch, ErrDeviceLost, ErrReadOnly (see OpenShared).
 //
 // What others do may change the answer until the copy runs: a Clone may share
 // dst or be closed, and a device whose queue is busy with dst stages what the
@@ -74,6 +74,9 @@ func planCopy(dst, src *Storage) (Plan, error) {
 		if err := r.mem.dev.usable(); err != nil {
 			return Plan{}, err
 		}
+	}
+	if to.mem.ro.Load() && to.mem.unsealed() {
+		return Plan{}, errOpenedReadOnly
 	}
 	var why []string
 	p := Plan{Bytes: dst.size, Path: copyPath(to, from), Guarded: from.mem.buf.MayFault}

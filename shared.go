@@ -259,7 +259,7 @@ func (r *region) writeInPlace(ctx context.Context) (ok bool, err error) {
 	defer r.unpin()
 	for d := time.Microsecond; r.mem.unsealed(); d = min(2*d, time.Millisecond) {
 		if r.mem.ro.Load() {
-			return false, fmt.Errorf("%w: shared memory that was opened so and is not sealed; clone it to write", ErrReadOnly)
+			return false, errOpenedReadOnly
 		}
 		if r.tryWrite() {
 			return true, nil
@@ -271,6 +271,10 @@ func (r *region) writeInPlace(ctx context.Context) (ok bool, err error) {
 	}
 	return false, nil
 }
+
+// errOpenedReadOnly is the answer to a write to what others may write to, and this
+// process may not.
+var errOpenedReadOnly = fmt.Errorf("%w: shared memory that was opened so and is not sealed; clone it to write", ErrReadOnly)
 
 // SharedFile returns an open file of the shared memory that s is in, for
 // another process, and at which byte of it s begins. The caller closes it, at

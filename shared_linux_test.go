@@ -545,6 +545,19 @@ func TestSealIsRefused(t *testing.T) {
 	value(fuel.MutableSlice[float32](typed))(t)
 	wantErr(t, "with a typed slice out", fuel.Seal(typed), fuel.ErrShared)
 
+	// A slice that nobody got does not matter.
+	odd := must(t)(fuel.NewShared(fuel.U8, 9, nil))
+	part := value(odd.View(1, 8))(t)
+	floats := value(part.Reinterpret(fuel.F32))(t)
+	_, err := fuel.MutableSlice[float32](floats)
+	wantErr(t, "a slice at byte 1", err, fuel.ErrMisaligned)
+	for _, h := range []*fuel.Storage{part, floats} {
+		h.Close()
+	}
+	if err := fuel.Seal(odd); err != nil {
+		t.Errorf("after a slice that was refused: %v", err)
+	}
+
 	s := newShared(t, 5000)
 	o := reopen(t, s, nil)
 	for range 2 {
@@ -572,7 +585,7 @@ func TestSealIsRefused(t *testing.T) {
 	p := reopen(t, f, nil)
 	value(unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE))(t)
 	wantErr(t, "with F_SEAL_FUTURE_WRITE", fuel.Seal(f), fuel.ErrShared)
-	_, err := f.WriteAt([]byte{1}, 0)
+	_, err = f.WriteAt([]byte{1}, 0)
 	wantErr(t, "a write after that", err, fuel.ErrReadOnly)
 	wantBytes(t, "after that", f, count(5000))
 	if _, err := p.WriteAt([]byte{1}, 0); err != nil {
@@ -729,6 +742,12 @@ func TestReadOnlySharedMemoryNeverTakesAWrite(t *testing.T) {
 	for name, write := range writes {
 		wantErr(t, name, write(ro), fuel.ErrReadOnly)
 	}
+	src := must(t)(filled(t, 5000, 1), nil)
+	_, err := fuel.PlanCopy(ro, src)
+	wantErr(t, "PlanCopy", err, fuel.ErrReadOnly)
+	if copied := ro.CopyFrom(t.Context(), src, nil); copied == nil || text(copied) != text(err) {
+		t.Errorf("PlanCopy says %v, CopyFrom %v", err, copied)
+	}
 	c := must(t)(ro.Clone())
 	if _, err := c.WriteAt([]byte{1}, 0); err != nil {
 		t.Error(err)
@@ -748,11 +767,22 @@ func TestReadOnlySharedMemoryNeverTakesAWrite(t *testing.T) {
 	if err := fuel.Seal(s); err != nil {
 		t.Fatal(err)
 	}
+	if p, err := fuel.PlanCopy(ro, src); err != nil || !p.Private {
+		t.Errorf("a plan after Seal: %+v, %v", p, err)
+	}
 	if _, err := ro.WriteAt([]byte{1}, 0); err != nil || ro.Region().Memory == fuel.MemoryShared {
 		t.Errorf("a write after Seal: %v, %+v", err, ro.Region())
 	}
-	_, err := fuel.OpenShared(f, fuel.U8, 0, 0, nil)
+	_, err = fuel.OpenShared(f, fuel.U8, 0, 0, nil)
 	wantErr(t, "no bytes of sealed memory for writing", err, fuel.ErrReadOnly)
+}
+
+// text is what an OpError says without its operation.
+func text(err error) string {
+	if op, ok := errors.AsType[*fuel.OpError](err); ok {
+		return op.Err.Error()
+	}
+	return err.Error()
 }
 
 // What is no memory that can be trusted to stay is refused.
@@ -915,8 +945,19 @@ func TestSharedMemoryCountsAgainstLimits(t *testing.T) {
 	}
 	_, err = s.Clone() // copies count too
 	wantErr(t, "a clone above the limit", err, fuel.ErrOutOfMemory)
+	for want, copies := range map[string]func() (*fuel.Storage, error){
+		"Clone":   s.Clone,
+		"To":      func() (*fuel.Storage, error) { return s.To(t.Context(), cpu, nil) },
+		"Convert": func() (*fuel.Storage, error) { return fuel.Convert(t.Context(), s, fuel.U8, nil) },
+	} {
+		_, err := copies()
+		var op *fuel.OpError
+		if !errors.As(err, &op) || op.Op != want {
+			t.Errorf("%s above the limit: %v", want, err)
+		}
+	}
 	o := reopen(t, s, opt) // what is there already does not
-	if st := scope.Stats(); st.InUse != 6000 || st.Peak != 6000 || st.Regions != 1 || st.Refused != 2 {
+	if st := scope.Stats(); st.InUse != 6000 || st.Peak != 6000 || st.Regions != 1 || st.Refused != 5 {
 		t.Errorf("%+v", st)
 	}
 	now := value(fuel.MemStats(cpu))(t)

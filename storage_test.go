@@ -13,6 +13,8 @@ import (
 	"testing/iotest"
 
 	"github.com/go-fuel/fuel"
+	kernels "github.com/go-fuel/fuel/cpu"
+	"github.com/go-fuel/fuel/fueltest"
 )
 
 // Reports 26 and 28: a product or a padded size wraps to a small number.
@@ -366,6 +368,37 @@ func TestReadFromTakesNotOneByteMore(t *testing.T) {
 	}
 	if n, err := s.WriteTo(&out); n != 5 || err != nil || out.String() != "abcde" {
 		t.Errorf("WriteTo: %d, %v, %q", n, err, out.String())
+	}
+}
+
+// pieceReader fails the test where it is asked for more than a piece: a reader of
+// memory copies what it is asked for at once, and stops the world meanwhile.
+type pieceReader struct{ t testing.TB }
+
+func (r pieceReader) Read(p []byte) (int, error) {
+	if len(p) > kernels.Piece {
+		r.t.Errorf("asked for %d bytes", len(p))
+	}
+	p[len(p)-1] = 3
+	return len(p), nil
+}
+
+func TestReadFromNeverAsksForMoreThanAPiece(t *testing.T) {
+	const n = 2<<20 + 5
+	fake := fueltest.Register(t, fuel.Vulkan, fueltest.FakeOptions{})
+	for _, dev := range []fuel.Device{cpu, fake.Device(0)} {
+		s := must(t)(fuel.Alloc(dev, fuel.U8, n, nil))
+		if got, err := s.ReadFrom(pieceReader{t}); got != n || err != nil {
+			t.Errorf("%d, %v", got, err)
+		}
+		if b := contents(t, s); b[n-1] != 3 || b[kernels.Piece-1] != 3 {
+			t.Error("the bytes are not those of the reader")
+		}
+		_, err := s.ReadFrom(bytes.NewReader(make([]byte, kernels.Piece)))
+		if op, ok := errors.AsType[*fuel.OpError](err); !ok || op.Bytes != kernels.Piece || !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("a reader of one piece: %v", err)
+		}
+		s.Close()
 	}
 }
 

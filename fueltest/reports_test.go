@@ -983,6 +983,11 @@ func TestHandlesAreThoseOfTheDevice(t *testing.T) {
 		if want := [4]uint64{2, 1002, 0, 100}; got != want || err != nil {
 			t.Errorf("handles %v, %v, want %v", got, err, want)
 		}
+		none := must[*fuel.Storage](t)(s.View(24, 0))
+		if at := must[place](t)(fuel.Visit(none, places{})); at != (place{kind: kind}) {
+			t.Errorf("a View of no bytes is at %+v", at)
+		}
+		_ = none.Close()
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
