@@ -57,9 +57,6 @@ var poolUnderRace = false
 // was dropped. Below it the hook would cost more than the block.
 const hookedFrom = 64 << 10
 
-// maxHeap is what Go can address at most; above, make panics.
-const maxHeap = min(1<<47, int64(^uint(0)>>1)-cpu.Align)
-
 // Values of Buffer.Handle. A block of the pool has its ID above these bits.
 const (
 	goHeap  = 0
@@ -88,7 +85,7 @@ func (h *host) alloc(n int, zero bool, w wishes) (backend.Buffer, cpu.HugePages,
 		if huge {
 			outcome.Refused = "the block is on the Go heap"
 		}
-		if int64(n) > maxHeap {
+		if int64(n) > cpu.MaxHeap {
 			return backend.Buffer{}, outcome, fmt.Errorf("%w: the Go heap has no %d bytes", backend.ErrNoMemory, n)
 		}
 		b := cpu.AlignedHeap(n)
@@ -211,10 +208,13 @@ func (h *host) SetCache(max int64, idle time.Duration) {
 	pool().SetIdleTrim(idle)
 }
 
-// release gives a block back. Where the process has as many mappings as it may
-// its addresses are lost; its contents are gone already.
-func release(block []byte) {
-	if err := cpu.Release(block); err != nil && !errors.Is(err, cpu.ErrNoMemory) {
+// release gives a block back, whose contents are gone already.
+func release(block []byte) { givenBack(cpu.Release(block)) }
+
+// givenBack takes what the system said of memory that it got back. Where the
+// process has as many mappings as it may the addresses are lost.
+func givenBack(err error) {
+	if err != nil && !errors.Is(err, cpu.ErrNoMemory) {
 		panic("BUG: fuel: " + err.Error()) // a wrong address or length
 	}
 }

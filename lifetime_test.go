@@ -175,7 +175,17 @@ func TestHugeAllocIsAnError(t *testing.T) {
 	if strconv.IntSize == 32 {
 		require.Skip(t, "64-bit", "a 32-bit process may well get all that it can name")
 	}
-	for _, n := range []int{maxInt, maxInt - 1, maxInt - 63, maxInt - 64, maxInt - 4096, maxInt / 2} {
+	sizes := []int{maxInt, maxInt - 1, maxInt - 63, maxInt - 64, maxInt - 4096, maxInt / 2}
+	if runtime.GOARCH == "wasm" { // has an int of 64 bits, and addresses of 32
+		sizes = append(sizes, maxInt>>30, maxInt>>31+1, maxInt>>31, maxInt>>31-62)
+	}
+	before := value(fuel.MemStats(cpu))(t)
+	defer func() {
+		if after := value(fuel.MemStats(cpu))(t); after.Allocated != before.Allocated || after.InUse != before.InUse {
+			t.Errorf("%+v, before %+v", after, before)
+		}
+	}()
+	for _, n := range sizes {
 		func() {
 			defer func() {
 				if r := recover(); r != nil {

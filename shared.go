@@ -182,9 +182,7 @@ func (m *memory) mapShared(file *cpu.Shared, off int64, write bool) error {
 	m.ro.Store(!write)
 	m.buf = backend.Buffer{Host: file.Bytes, Size: m.size, MayFault: file.MayFault}
 	m.free = func() {
-		if err := file.Close(); err != nil {
-			panic("BUG: fuel: " + err.Error()) // only a wrong address or length can fail
-		}
+		givenBack(file.Close())
 		m.discharge()
 	}
 	return nil

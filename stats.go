@@ -7,7 +7,8 @@ import (
 )
 
 // Stats counts the memory that live Storages of this process have on one
-// device. Memory that several share counts once.
+// device. What several Storages share counts once, for each Region: shared memory
+// that a process opens twice, and a file that it maps twice, are two.
 type Stats struct {
 	InUse   int64 `json:"inUse"`   // bytes of live Regions
 	Peak    int64 `json:"peak"`    // the most that InUse was

@@ -15,6 +15,7 @@ package fuel
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -217,7 +218,9 @@ func FromSliceCPU[T Elem](v []T) (*Storage, error) {
 // The memory is the Storage's until release is called, which happens once,
 // when the last handle that shares it is closed and no operation runs on it
 // any more; release may be nil. It is called in the goroutine of that Close or
-// operation and must not block. Where Wrap fails it is not called.
+// operation, but in another one after queued work or a GPU's that used the memory,
+// and where the collector finds that a Close is missing. It must not block. Where
+// Wrap fails it is not called.
 //
 // A mutation writes to b, unless a Clone shares it: then it goes to a private
 // copy.
@@ -243,12 +246,16 @@ func Wrap(d DType, b []byte, release func()) (*Storage, error) {
 //
 // off need not be aligned to anything; Alignment tells what came of it. A file
 // that is too short is a *TruncatedError. One that is truncated later makes
-// reading ErrMapFault; but a load through a raw slice (Bytes, Slice, Use,
-// Visit) then ends the program. Whether somebody else's writes to the file
-// show is up to the system.
+// reading ErrMapFault, but for what lies in the page in which it now ends: that
+// reads as zeros, and nothing tells. A load through a raw slice (Bytes, Slice,
+// Use, Visit) behind that page ends the program. Whether somebody else's writes
+// to the file show is up to the system.
 //
 // Where the platform cannot map files (wasm) the bytes are read into memory,
 // and Region says so.
+//
+// Other errors: ErrUnknownDType, ErrOverflow, ErrRange (off is negative),
+// *OutOfMemoryError (no room for the mapping), and what the system says of f.
 func Map(f *os.File, d DType, off int64, n int) (*Storage, error) {
 	s, size, err := mapFile(f, d, off, n)
 	return s, opError("Map", Device{}, size, err)
@@ -273,15 +280,15 @@ func mapFile(f *os.File, d DType, off int64, n int) (_ *Storage, size int, err e
 	m.ro.Store(true)
 	if size > 0 {
 		mapping, err := cpu.MapFile(f, off, size)
+		if errors.Is(err, cpu.ErrNoMemory) {
+			m.dev.trim(0) // what is kept takes addresses, and mappings, too
+			mapping, err = cpu.MapFile(f, off, size)
+		}
 		if err != nil {
-			return nil, size, err
+			return nil, size, m.dev.noted(err, size)
 		}
 		m.buf = backend.Buffer{Host: mapping.Bytes, Size: size, MayFault: mapping.Mapped}
-		m.free = func() {
-			if err := mapping.Unmap(); err != nil {
-				panic("BUG: fuel: " + err.Error()) // only a wrong address or length can fail
-			}
-		}
+		m.free = func() { givenBack(mapping.Unmap()) }
 		if !mapping.Mapped { // a copy, and nobody else's
 			m.kind = MemoryHeap
 			m.ro.Store(false)

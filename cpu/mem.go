@@ -2,12 +2,26 @@ package cpu
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"unsafe"
 )
 
-// ErrNoMemory is what Reserve returns where the system refuses memory.
+// ErrNoMemory is what Reserve and MapFile return where the system refuses memory,
+// and Release and Unmap where it cannot take it back.
 var ErrNoMemory = errors.New("cpu: the system refuses memory")
+
+// MaxHeap is the most bytes that AlignedHeap may be asked for: no block of the Go
+// heap has more, and make panics.
+const MaxHeap = min(addressable, int64(^uint(0)>>1)) - Align
+
+// checkHeap is an error that wraps ErrNoMemory where n is above MaxHeap.
+func checkHeap(n int) error {
+	if int64(n) > MaxHeap {
+		return fmt.Errorf("%w: the Go heap has no %d bytes", ErrNoMemory, n)
+	}
+	return nil
+}
 
 var pageSize = os.Getpagesize()
 
@@ -29,12 +43,16 @@ type Mapping struct {
 // the system; when somebody truncates it, reading past the new end faults, and
 // Guard turns that into an error.
 //
-// The caller calls Unmap when nothing uses Bytes any more.
+// The caller calls Unmap when nothing uses Bytes any more. Where the system has
+// no room, in memory, in addresses or in the number of mappings, it is an error
+// that wraps ErrNoMemory.
 func MapFile(f *os.File, off int64, n int) (*Mapping, error) {
 	return mapFile(f, off, n)
 }
 
-// Unmap gives the memory back. Bytes must not be used afterwards.
+// Unmap gives the memory back. Bytes must not be used afterwards. An error that
+// wraps ErrNoMemory means what it does with Release: the system has put mappings
+// of neighbouring parts of a file together, and a hole would make one more.
 func (m *Mapping) Unmap() error {
 	pages := m.pages
 	m.pages, m.Bytes = nil, nil

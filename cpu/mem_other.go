@@ -13,8 +13,14 @@ import (
 const HaveReserve = false
 
 // Reserve returns n > 0 zeroed bytes of the Go heap, aligned to Align, since
-// this platform has no other memory. Running out of it ends the program.
-func Reserve(n int) ([]byte, error) { return AlignedHeap(n), nil }
+// this platform has no other memory. More than MaxHeap is an error that wraps
+// ErrNoMemory; running out of memory otherwise ends the program.
+func Reserve(n int) ([]byte, error) {
+	if err := checkHeap(n); err != nil {
+		return nil, err
+	}
+	return AlignedHeap(n), nil
+}
 
 func reserveBare(n int) ([]byte, error) { return Reserve(n) }
 
@@ -31,7 +37,10 @@ func mapFile(f *os.File, off int64, n int) (*Mapping, error) {
 	if off < 0 || n < 0 {
 		return nil, fmt.Errorf("cpu: map %d bytes at %d: negative", n, off)
 	}
-	b := AlignedHeap(n)
+	b, err := Reserve(n)
+	if err != nil {
+		return nil, err
+	}
 	if _, err := io.ReadFull(io.NewSectionReader(f, off, int64(n)), b); err != nil {
 		return nil, fmt.Errorf("cpu: read %d bytes at %d of %s: %w", n, off, f.Name(), err)
 	}

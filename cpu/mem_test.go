@@ -139,9 +139,6 @@ func TestAFaultWithoutAnAddressIsAFault(t *testing.T) {
 }
 
 func TestRefusedMemoryIsAnError(t *testing.T) {
-	if !HaveReserve {
-		require.Skip(t, "mmap", "memory is the Go heap's on "+runtime.GOOS)
-	}
 	// Together more than any address space has room for.
 	const huge = int(^uint(0)>>1) - 1<<20
 	for range 4 {

@@ -58,7 +58,9 @@ func reserveAligned(n, align int) ([]byte, error) {
 // Release gives memory from Reserve back to the system. An error that wraps
 // ErrNoMemory means that the process has as many mappings as it may, and a
 // hole between two would make one more: then the memory stays.
-func Release(b []byte) error {
+func Release(b []byte) error { return unmap(b) }
+
+func unmap(b []byte) error {
 	err := unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
 	if err == unix.ENOMEM {
 		return fmt.Errorf("%w: munmap of %d bytes: %w", ErrNoMemory, len(b), err)
@@ -91,6 +93,9 @@ func mapFile(f *os.File, off int64, n int) (*Mapping, error) {
 	if err == nil {
 		err = mapErr
 	}
+	if err == unix.ENOMEM {
+		err = fmt.Errorf("%w: %w", ErrNoMemory, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cpu: map %d bytes at %d of %s: %w", n, off, f.Name(), err)
 	}
@@ -98,6 +103,4 @@ func mapFile(f *os.File, off int64, n int) (*Mapping, error) {
 	return &Mapping{Bytes: pages[skip:length:length], Mapped: true, pages: pages}, nil
 }
 
-func unmapFile(pages []byte) error {
-	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(pages)), uintptr(len(pages)))
-}
+func unmapFile(pages []byte) error { return unmap(pages) }

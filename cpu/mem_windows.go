@@ -95,6 +95,10 @@ func mapFile(f *os.File, off int64, n int) (*Mapping, error) {
 	if err == nil {
 		err = mapErr
 	}
+	switch err {
+	case windows.ERROR_NOT_ENOUGH_MEMORY, windows.ERROR_OUTOFMEMORY, windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_COMMITMENT_LIMIT:
+		err = fmt.Errorf("%w: %w", ErrNoMemory, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cpu: map %d bytes at %d of %s: %w", n, off, f.Name(), err)
 	}

@@ -191,6 +191,9 @@ func (p *Pool) get(n int, zero, huge bool) (Block, error) {
 	case int64(n) > maxBlock:
 		return Block{}, fmt.Errorf("%w: no process has %d bytes", ErrNoMemory, n)
 	case !HaveReserve:
+		if err := checkHeap(n); err != nil {
+			return Block{}, err
+		}
 		return p.getHeap(n), nil
 	}
 	var b Block

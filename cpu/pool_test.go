@@ -869,7 +869,6 @@ func TestBigBlocksBeginAtHugePages(t *testing.T) {
 }
 
 func TestRefusedBlocksAreErrors(t *testing.T) {
-	needsReserve(t)
 	p := newPool(t, 1<<30)
 	for _, n := range []int64{int64(^uint(0) >> 1), maxBlock, maxBlock - 1} {
 		if b, err := p.Get(int(n), true); err == nil {

@@ -1,0 +1,156 @@
+package fuel_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/go-fuel/fuel"
+	"github.com/go-fuel/fuel/internal/race"
+	"github.com/go-fuel/fuel/internal/require"
+	"github.com/go-fuel/fuel/internal/rlimit"
+)
+
+func init() {
+	children["map refused"], children["many maps"] = mapRefused, manyMaps
+}
+
+// sparse makes a file of n zeros.
+func sparse(n int) *os.File {
+	f, err := os.CreateTemp("", "fuel")
+	check(err)
+	check(os.Remove(f.Name()))
+	check(f.Truncate(int64(n)))
+	return f
+}
+
+// mapRefused runs in a process of its own, under RLIMIT_AS.
+func mapRefused() {
+	check(rlimit.Leave(unix.RLIMIT_AS, room))
+	f := sparse(most)
+	_, err := fuel.Map(f, fuel.U8, 0, most)
+	refused(err, most)
+	_, err = fuel.Map(f, fuel.F32, 4, most/4-1)
+	refused(err, most-4)
+
+	// What is kept of freed memory goes first.
+	const half = 100 << 20 // one fits, two do not
+	s, err := fuel.Alloc(cpu, fuel.U8, half, nil)
+	check(err)
+	_, err = s.WriteAt([]byte{1}, 0)
+	check(err)
+	check(s.Close())
+	s, err = fuel.Map(f, fuel.U8, 0, half)
+	check(err)
+	check(s.Close())
+	stats, err := fuel.MemStats(cpu)
+	check(err)
+	assert(stats.InUse == 0 && stats.Regions == 0, "%+v", stats)
+	fmt.Println("ok")
+}
+
+func TestARefusedMappingIsOutOfMemory(t *testing.T) {
+	if race.Enabled {
+		require.Skip(t, "norace", "under -race memory is the Go heap's, which cannot report that it is full")
+	}
+	out, err := child(t, "map refused")
+	rlimit.Applied(t, out)
+	if err != nil || !strings.Contains(out, "ok") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// manyMaps runs in a process of its own, which gets as many mappings as the
+// system allows. It closes those in the middle of one, which would make a hole.
+func manyMaps() {
+	spare := make([]byte, 32<<20) // Go ends the process where the system refuses
+	runtime.KeepAlive(spare)
+	runtime.GC()
+	const n, part = 64, 64 << 10
+	f := sparse(n * part)
+	shared, err := fuel.NewShared(fuel.U8, n*part, nil)
+	check(err)
+	memfd, _, err := fuel.SharedFile(shared)
+	check(err)
+	var files, memfds [n]*fuel.Storage
+	for i := n - 1; i >= 0; i-- { // the system places mappings from top to bottom
+		files[i], err = fuel.Map(f, fuel.U8, int64(i*part), part)
+		check(err)
+	}
+	for i := n - 1; i >= 0; i-- {
+		memfds[i], err = fuel.OpenShared(memfd, fuel.U8, int64(i*part), part, nil)
+		check(err)
+	}
+	// Those that lie between their neighbours, every other one.
+	var between []*fuel.Storage
+	for what, handles := range map[string][]*fuel.Storage{"files": files[:], "memfds": memfds[:]} {
+		at := func(i int) uintptr {
+			b, err := handles[i].Bytes()
+			check(err)
+			return uintptr(unsafe.Pointer(&b[0]))
+		}
+		few := len(between)
+		for i := 1; i < n-1; i += 2 {
+			if at(i)-at(i-1) == part && at(i+1)-at(i) == part {
+				between = append(between, handles[i])
+			}
+		}
+		if len(between) < few+8 {
+			fmt.Println("no limit: few of the", what, "lie side by side")
+			return
+		}
+	}
+	const pages = 1 << 18
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, pages*page, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	check(err)
+	for i := 0; err == nil && i < pages; i += 2 {
+		err = unix.Mprotect(mem[i*page:(i+1)*page], unix.PROT_READ)
+	}
+	full := err
+	for _, s := range between {
+		if full == unix.ENOMEM {
+			check(s.Close())
+		}
+	}
+	unmapped := unix.Munmap(mem) // Go needs some for what follows
+	check(unmapped)
+	if full == nil {
+		fmt.Println("no limit")
+		return
+	}
+	assert(full == unix.ENOMEM, "%v", full)
+	for _, s := range append(files[:], memfds[:]...) {
+		if !slices.Contains(between, s) {
+			check(s.Close())
+		}
+	}
+	check(shared.Close())
+	stats, err := fuel.MemStats(cpu)
+	check(err)
+	assert(stats.InUse == 0 && stats.Regions == 0, "%+v", stats)
+	fmt.Println("ok")
+}
+
+// Linux allows a process 65,530 mappings (vm.max_map_count), and counts
+// neighbours of one file as one.
+func TestCloseOfAMappingBetweenOthersNeverPanics(t *testing.T) {
+	b, err := os.ReadFile("/proc/sys/vm/max_map_count")
+	if err != nil || len(bytes.TrimSpace(b)) > 5 {
+		require.Skip(t, "maps", fmt.Sprintf("a process may have more mappings than a test can make: %q, %v", b, err))
+	}
+	out, err := child(t, "many maps")
+	if err == nil && strings.HasPrefix(out, "no limit") {
+		require.Skip(t, "maps", "the system counts no mappings, or another way: "+out)
+	}
+	if err != nil || !strings.Contains(out, "ok") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
