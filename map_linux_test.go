@@ -1,11 +1,11 @@
 package fuel_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unsafe"
@@ -107,10 +107,16 @@ func manyMaps() {
 			return
 		}
 	}
-	const pages = 1 << 18
-	page := os.Getpagesize()
-	mem, err := unix.Mmap(-1, 0, pages*page, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	b, err := os.ReadFile("/proc/sys/vm/max_map_count")
 	check(err)
+	most, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	check(err)
+	pages, page := 2*most, os.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, pages*page, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE)
+	if err != nil {
+		fmt.Printf("no limit: %d mappings are more than the address space has room for: %v\n", most, err)
+		return
+	}
 	for i := 0; err == nil && i < pages; i += 2 {
 		err = unix.Mprotect(mem[i*page:(i+1)*page], unix.PROT_READ)
 	}
@@ -139,13 +145,9 @@ func manyMaps() {
 	fmt.Println("ok")
 }
 
-// Linux allows a process 65,530 mappings (vm.max_map_count), and counts
-// neighbours of one file as one.
+// Linux bounds the mappings of a process (vm.max_map_count, 65,530 mostly), and
+// counts neighbours of one file as one.
 func TestCloseOfAMappingBetweenOthersNeverPanics(t *testing.T) {
-	b, err := os.ReadFile("/proc/sys/vm/max_map_count")
-	if err != nil || len(bytes.TrimSpace(b)) > 5 {
-		require.Skip(t, "maps", fmt.Sprintf("a process may have more mappings than a test can make: %q, %v", b, err))
-	}
 	out, err := child(t, "many maps")
 	if err == nil && strings.HasPrefix(out, "no limit") {
 		require.Skip(t, "maps", "the system counts no mappings, or another way: "+out)
