@@ -46,7 +46,9 @@ import (
 // the same time is a race, as it is with a slice. Close may come at any time:
 // running operations finish first, then the memory goes.
 //
-// Methods block until they are done; Queue is the asynchronous form.
+// Methods block until they are done; Queue is the asynchronous form. A context
+// ends a method between the pieces of its work, and wherever it waits for others:
+// for queued work, for a mutation, for another private copy.
 //
 // # Errors
 //
