@@ -481,10 +481,15 @@ func (r *region) settle(ctx context.Context) error {
 	if r.mem.lastUse.Load() == 0 {
 		return nil
 	}
-	return r.mem.dev.noted(r.mem.awaitWrites(ctx), r.mem.size)
+	return r.mem.awaitWrites(ctx)
 }
 
 func (m *memory) awaitWrites(ctx context.Context) error {
+	return m.dev.noted(m.writes(ctx), m.size)
+}
+
+// writes waits for the queued writes and returns the error of one.
+func (m *memory) writes(ctx context.Context) error {
 	last := m.lastWrite.Load()
 	if last == 0 {
 		return nil
@@ -525,13 +530,12 @@ func (r *region) settleWrite(ctx context.Context, all bool) error {
 	if r.mem.lastUse.Load() == 0 {
 		return nil
 	}
-	return r.awaitUse(ctx, all)
+	return r.mem.awaitUse(ctx, all)
 }
 
-func (r *region) awaitUse(ctx context.Context, all bool) error {
-	m := r.mem
+func (m *memory) awaitUse(ctx context.Context, all bool) error {
 	last, written := backend.Point(m.lastUse.Load()), m.lastWrite.Load()
-	if r.host() { // on a device what follows is queued behind it
+	if m.dev.id.Kind == CPU { // on a device what follows is queued behind it
 		// The error of that work itself was its caller's to hear.
 		if err := m.dev.be.Wait(ctx, last); err != nil && !m.dev.be.Done(last) {
 			return err

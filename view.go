@@ -93,10 +93,10 @@ func (s *Storage) rawRead(align uintptr) ([]byte, error) {
 	}
 	defer r.unpin()
 	b, err := s.addressable(r)
-	if err == nil {
-		err = s.suits(b, align)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := s.suits(b, align); err != nil {
 		return nil, err
 	}
 	r.escape()
