@@ -42,14 +42,25 @@ func mapRefused() {
 
 	// What is kept of freed memory goes first.
 	const half = 100 << 20 // one fits, two do not
-	s, err := fuel.Alloc(cpu, fuel.U8, half, nil)
+	shared, err := fuel.NewShared(fuel.U8, half, nil)
 	check(err)
-	_, err = s.WriteAt([]byte{1}, 0)
+	memfd, _, err := fuel.SharedFile(shared)
 	check(err)
-	check(s.Close())
-	s, err = fuel.Map(f, fuel.U8, 0, half)
-	check(err)
-	check(s.Close())
+	check(shared.Close())
+	for what, m := range map[string]func() (*fuel.Storage, error){
+		"Map":        func() (*fuel.Storage, error) { return fuel.Map(f, fuel.U8, 0, half) },
+		"NewShared":  func() (*fuel.Storage, error) { return fuel.NewShared(fuel.U8, half, nil) },
+		"OpenShared": func() (*fuel.Storage, error) { return fuel.OpenShared(memfd, fuel.U8, 0, half, nil) },
+	} {
+		s, err := fuel.Alloc(cpu, fuel.U8, half, nil)
+		check(err)
+		_, err = s.WriteAt([]byte{1}, 0)
+		check(err)
+		check(s.Close())
+		s, err = m()
+		assert(err == nil, "%s: %v", what, err)
+		check(s.Close())
+	}
 	stats, err := fuel.MemStats(cpu)
 	check(err)
 	assert(stats.InUse == 0 && stats.Regions == 0, "%+v", stats)

@@ -750,6 +750,17 @@ func (m *memory) ask(zero bool) (err error) {
 	return err
 }
 
+// withRoom calls f, and again where that is refused for want of memory, when all
+// that is kept of freed memory is gone: it takes addresses and mappings, too.
+func (d *device) withRoom(f func() error) error {
+	err := f()
+	if err != nil && noMemory(err) {
+		d.trim(0)
+		err = f()
+	}
+	return err
+}
+
 func noMemory(err error) bool {
 	return errors.Is(err, backend.ErrNoMemory) || errors.Is(err, cpu.ErrNoMemory)
 }

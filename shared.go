@@ -87,7 +87,7 @@ func newShared(d DType, n int, opt SharedOptions) (_ *Storage, size int, err err
 			return nil, size, err
 		}
 	}
-	if err := m.create(); err != nil {
+	if err := m.dev.withRoom(m.create); err != nil {
 		m.discharge()
 		return nil, size, m.dev.noted(err, size)
 	}
@@ -131,7 +131,7 @@ func openShared(f *os.File, d DType, off int64, n int, opt SharedOptions) (_ *St
 		return nil, size, fmt.Errorf("%w: offset %d", ErrRange, off)
 	}
 	m := sharedMemory(size, opt)
-	if err := m.open(f, off, opt.ReadOnly); err != nil {
+	if err := m.dev.withRoom(func() error { return m.open(f, off, opt.ReadOnly) }); err != nil {
 		return nil, size, m.dev.noted(err, size)
 	}
 	return m.storage(d, n, opt), size, nil
@@ -151,9 +151,6 @@ func sharedMemory(size int, opt SharedOptions) *memory {
 // create makes the memory.
 func (m *memory) create() error {
 	file, err := cpu.NewShared(m.size)
-	if errors.Is(err, cpu.ErrNoMemory) && m.dev.trim(0) > 0 {
-		file, err = cpu.NewShared(m.size)
-	}
 	if err != nil {
 		return sharedError(err, ErrUnavailable)
 	}

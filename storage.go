@@ -15,7 +15,6 @@ package fuel
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -281,12 +280,11 @@ func mapFile(f *os.File, d DType, off int64, n int) (_ *Storage, size int, err e
 	m := &memory{dev: hostDevice, kind: MemoryMapped, size: size}
 	m.ro.Store(true)
 	if size > 0 {
-		mapping, err := cpu.MapFile(f, off, size)
-		if errors.Is(err, cpu.ErrNoMemory) {
-			m.dev.trim(0) // what is kept takes addresses, and mappings, too
+		var mapping *cpu.Mapping
+		if err := m.dev.withRoom(func() (err error) {
 			mapping, err = cpu.MapFile(f, off, size)
-		}
-		if err != nil {
+			return err
+		}); err != nil {
 			return nil, size, m.dev.noted(err, size)
 		}
 		m.buf = backend.Buffer{Host: mapping.Bytes, Size: size, MayFault: mapping.Mapped}
