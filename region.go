@@ -98,7 +98,7 @@ type memory struct {
 type earlier struct {
 	mu     sync.Mutex
 	points []backend.Point // of which nobody knows how they ended, oldest first
-	failed backend.Point   // the last that failed, 0 for none
+	failed error           // of the last that failed
 }
 
 // MemoryKind says what kind of memory a Region is.
@@ -501,8 +501,8 @@ func (m *memory) writes(ctx context.Context) error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.look(m.dev.be)
-		if e.failed != 0 {
-			return m.dev.be.Wait(ctx, e.failed)
+		if e.failed != nil {
+			return e.failed
 		}
 		if len(e.points) > 0 {
 			return nil // queued meanwhile
@@ -516,8 +516,8 @@ func (m *memory) writes(ctx context.Context) error {
 // look finds out how the writes ended that have passed.
 func (e *earlier) look(be backend.Device) {
 	for len(e.points) > 0 && be.Done(e.points[0]) {
-		if be.Wait(context.Background(), e.points[0]) != nil {
-			e.failed = e.points[0]
+		if err := be.Wait(context.Background(), e.points[0]); err != nil {
+			e.failed = err
 		}
 		e.points = e.points[1:]
 	}
@@ -553,7 +553,7 @@ func (m *memory) forgive() {
 	if e := m.before.Load(); e != nil {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.points, e.failed = nil, 0
+		e.points, e.failed = nil, nil
 	}
 }
 
