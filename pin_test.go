@@ -19,6 +19,9 @@ import (
 // pinner registers a fake that can page-lock host memory.
 func pinner(t *testing.T, opt fueltest.FakeOptions) (*fueltest.Fake, fuel.Device) {
 	t.Helper()
+	if !kernels.HaveReserve {
+		require.Skip(t, "mmap", "memory is the Go heap's")
+	}
 	opt.ImportAlign = os.Getpagesize()
 	fake := fueltest.Register(t, fuel.CUDA, opt)
 	fueltest.LeakCheck(t)
@@ -191,9 +194,6 @@ func TestPinnedMemoryOutlivesItsWork(t *testing.T) {
 // let go.
 func TestPinOfWrappedMemory(t *testing.T) {
 	fake, dev := pinner(t, fueltest.FakeOptions{})
-	if !kernels.HaveReserve {
-		require.Skip(t, "mmap", "memory is the Go heap's")
-	}
 	mem := value(kernels.Reserve(4 * os.Getpagesize()))(t)
 	released := false
 	s := must(t)(fuel.Wrap(fuel.U8, mem, func() { released = true; succeeds(t, "release", kernels.Release(mem)) }))
