@@ -97,6 +97,9 @@ func copyPath(dst, src *region) CopyPath {
 // overlap, also when both are Views of one owner. After an error or a
 // cancellation the bytes of s are unspecified and OpError.Bytes tells how many
 // were done; s stays usable. PlanCopy tells beforehand how it will go.
+//
+// ctx is looked at between pieces: of 256 KiB within the host's memory, and of up
+// to 64 MiB to, from and on a device, which are waited for once they are queued.
 func (s *Storage) CopyFrom(ctx context.Context, src *Storage, opt *CopyOptions) error {
 	if err := s.matches(src); err != nil {
 		return s.fail("CopyFrom", err)

@@ -131,9 +131,10 @@ type DeviceInfo struct {
 	Alignment int `json:"alignment"` // bytes; of every Storage allocated here
 
 	Unified    bool `json:"unified"`    // its memory is the host's
-	Pinned     bool `json:"pinned"`     // offers pinned host memory
+	Pinned     bool `json:"pinned"`     // page-locks host memory: Options.Pinned, Storage.Pin
 	Peer       bool `json:"peer"`       // can copy to its peers directly
 	HostImport bool `json:"hostImport"` // can use host memory without a copy: CopyOptions.Import
+	HostAlign  int  `json:"hostAlign"`  // bytes that address and length of host memory are multiples of for both; 0 where it does neither
 }
 
 // MemoryInfo counts bytes of memory. A figure of -1 is unknown, apart from 0.

@@ -33,7 +33,7 @@ var (
 	// ErrMismatch: dtype, encoding, length, border or kind of memory do not fit
 	// together. A byte length that is no whole number of elements is one of
 	// these, and so is a file that is no shared memory.
-	ErrMismatch = errors.New("fuel: dtype, encoding or length do not match")
+	ErrMismatch = errors.New("fuel: dtype, encoding, length or kind of memory do not match")
 
 	// ErrRange: an offset or count is negative or ends outside the Storage.
 	ErrRange = errors.New("fuel: out of range")

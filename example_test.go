@@ -116,6 +116,39 @@ func ExampleStorage_To_import() {
 	}
 }
 
+// A buffer through which batches go to the GPU, over and over.
+func ExampleOptions_pinned() {
+	ctx := context.Background()
+	gpu := fuel.CUDA.Device(0)
+	batch, err := fuel.Alloc(fuel.Device{}, fuel.F32, 1<<20, &fuel.Options{Pinned: gpu})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer batch.Close()
+	if in := batch.Region(); !in.Pinned {
+		fmt.Println("ordinary memory:", in.PinnedRefused)
+	}
+	there, err := fuel.Alloc(gpu, fuel.F32, 1<<20, nil)
+	if errors.Is(err, fuel.ErrUnavailable) {
+		fmt.Println("no GPU:", err)
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer there.Close()
+	for range 10 {
+		values, err := fuel.MutableSlice[float32](batch)
+		if err != nil {
+			log.Fatal(err)
+		}
+		values[0]++ // fill it
+		if err := there.CopyFrom(ctx, batch, nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
 func ExampleCompose() {
 	s, err := fuel.Compose(fuel.Device{}, []fuel.SlotSpec{
 		{Name: "values", DType: fuel.F32, Len: 3},

@@ -43,7 +43,10 @@ var hostDevice = newDevice(Device{}, &host{}, backend.DeviceInfo{Alignment: cpu.
 type host struct {
 	queue backend.Serial
 	dead  quarantine
-	alone atomic.Int64 // live blocks that are a mapping each, for checked mode
+	alone atomic.Int64 // live blocks that are a mapping each, for checked mode and to be page-locked
+
+	padding atomic.Int64 // bytes of those beyond what was asked for
+	pinned  atomic.Int64 // bytes that are page-locked for a GPU
 }
 
 // pool has the host's memory, of the whole process. It is made at its first
@@ -71,14 +74,15 @@ func (h *host) Memory() backend.MemInfo {
 }
 
 func (h *host) Alloc(n int, zero bool) (backend.Buffer, error) {
-	b, _, err := h.alloc(n, zero, wishes{})
+	b, _, err := h.alloc(n, zero, false, 0)
 	return b, err
 }
 
-// alloc is Alloc with wishes, and what came of that for huge pages. Memory that
-// is to be page-locked is a mapping of its own.
-func (h *host) alloc(n int, zero bool, w wishes) (backend.Buffer, cpu.HugePages, error) {
-	huge, own := w.huge, w.pinned != Device{}
+// alloc is Alloc with a wish for huge pages, and what came of it. With unit it is
+// a mapping of its own, of whole units at a multiple of unit bytes: to be page-
+// locked. Host has all of it as its capacity.
+func (h *host) alloc(n int, zero, huge bool, unit int) (backend.Buffer, cpu.HugePages, error) {
+	own := unit > 0
 	outcome := cpu.HugePages{Asked: huge}
 	// The race detector sees the Go heap only.
 	if !cpu.HaveReserve || race.Enabled && !poolUnderRace && !own {
@@ -93,21 +97,27 @@ func (h *host) alloc(n int, zero bool, w wishes) (backend.Buffer, cpu.HugePages,
 		return backend.Buffer{Host: b, Size: n, Handle: goHeap}, outcome, nil
 	}
 	if own || check.On() && h.alone.Load() < maxAlone {
-		b, err := cpu.Reserve(n)
+		whole, ok := cpu.AlignUp(n, max(unit, 1))
+		if !ok {
+			return backend.Buffer{}, outcome, fmt.Errorf("%w: %d bytes", backend.ErrNoMemory, n)
+		}
+		b, err := cpu.ReserveAligned(whole, unit)
 		if err != nil {
 			h.Trim(0)
-			b, err = cpu.Reserve(n)
+			b, err = cpu.ReserveAligned(whole, unit)
 		}
 		if err != nil {
 			return backend.Buffer{}, outcome, err
 		}
+		b = b[:n]
 		switch {
 		case huge && own:
-			outcome.Refused = "the block is a mapping of its own, to be page-locked"
+			outcome.Refused = "Options.Pinned makes the block a mapping of its own, in ordinary pages"
 		case huge:
 			outcome.Refused = "the block is made to be unreadable once it is freed, in checked mode"
 		}
 		h.alone.Add(1)
+		h.padding.Add(int64(len(wholeOf(b)) - n))
 		poison(b, !zero)
 		return backend.Buffer{Host: b, Size: n, Handle: alone}, outcome, nil
 	}
@@ -143,14 +153,17 @@ func poison(b []byte, meaningless bool) {
 func (h *host) extent(b backend.Buffer) (mem []byte, why string) {
 	switch b.Handle & (1<<idShift - 1) {
 	case alone:
-		return cpu.Pages(b.Host), ""
+		return wholeOf(b.Host), ""
 	case pooled:
 		mem = pool().Extent(cpu.Block{Bytes: b.Host, ID: b.Handle >> idShift})
 	case goHeap:
+		if race.Enabled {
+			return nil, "it is on the Go heap, as memory is where the race detector has to see it"
+		}
 		return nil, "it is on the Go heap"
 	}
 	if mem == nil {
-		why = "it is a small block, whose pages are others' too"
+		why = "it is a small block, whose pages are others' too (blocks above 1 MiB have their own, and those of Options.Pinned)"
 	}
 	return mem, why
 }
@@ -176,7 +189,8 @@ func (h *host) free(b backend.Buffer) {
 		pool().Put(cpu.Block{Bytes: b.Host, ID: b.Handle >> idShift})
 	case alone:
 		h.alone.Add(-1)
-		block := b.Host
+		h.padding.Add(int64(len(b.Host) - len(wholeOf(b.Host))))
+		block := b.Host[:cap(b.Host)]
 		if check.On() {
 			block = h.dead.swap(block)
 		}
@@ -198,7 +212,7 @@ func (h *host) Trim(target int64) (freed int64) {
 
 func (h *host) Cache() backend.CacheInfo {
 	s := pool().Stats()
-	return backend.CacheInfo{Bytes: s.Cached, Largest: s.LargestCached, Padding: s.Padding}
+	return backend.CacheInfo{Bytes: s.Cached, Largest: s.LargestCached, Padding: s.Padding + h.padding.Load()}
 }
 
 func (h *host) Cached() int64 { return pool().Cached() }
@@ -207,6 +221,9 @@ func (h *host) SetCache(max int64, idle time.Duration) {
 	pool().SetMaxCached(max)
 	pool().SetIdleTrim(idle)
 }
+
+// wholeOf is all of a mapping that b begins.
+func wholeOf(b []byte) []byte { return cpu.Pages(b[:cap(b)]) }
 
 // release gives a block back, whose contents are gone already.
 func release(block []byte) { givenBack(cpu.Release(block)) }

@@ -20,20 +20,22 @@ type Options struct {
 
 	// Pinned asks that memory on the CPU be page-locked for a GPU: what is
 	// copied to and from that device then goes directly, without staging, at
-	// the full speed of its link. The zero value is no wish. On another device
-	// than the CPU it is ErrMismatch.
+	// the full speed of its link. Copies still return when they are done. The
+	// zero value is no wish. On another device than the CPU it is ErrMismatch.
 	//
-	// Such a Storage takes whole pages for itself, which cannot be swapped out,
-	// and page-locking takes about as long as writing to all of them: allocate
-	// it once and use it often. A system may allow little of it (WSL), or none.
-	// Where it is refused, or there is no such device, the memory is ordinary,
-	// and RegionInfo.Pinned and PinnedRefused say so. Private copies are page-
-	// locked as well where they can be. Storage.Pin is for memory that is
-	// there already.
+	// Such a Storage takes whole pages for itself (Stats.Padding, Stats.Pinned),
+	// which are not swapped out where the driver locks them (a processor as a
+	// Vulkan device locks none), and no huge ones. That takes about as long as
+	// writing to all of them: allocate it once and use it often. A system may
+	// allow little of it (WSL), or none. Where it is refused, or there is no
+	// such device, the memory is ordinary, and RegionInfo.Pinned and
+	// PinnedRefused say so. Private copies are page-locked as well where they
+	// can be. Storage.Pin is for memory that is there already.
 	Pinned Device
 
 	// PinnedOnly makes an allocation fail with ErrPinned where the memory cannot
-	// be page-locked.
+	// be page-locked, and so with the error behind that: see Storage.Pin. No
+	// bytes are no failure.
 	PinnedOnly bool
 }
 

@@ -178,7 +178,11 @@ func (r *region) joinOrWrite() (joined bool) {
 // fills it from there unless discard is set.
 func (o *owner) copyOf(ctx context.Context, old *region, discard bool, progress func(done int)) (*region, error) {
 	skew := o.skew(old)
-	fresh, err := allocRegion(old.mem.dev, o.size+skew, false, o.off-skew, old.mem.wishes)
+	w := old.mem.wishes
+	if p := old.mem.pinning.Load(); p.held() == nil {
+		w.pinned = p.dev // by Pin, maybe
+	}
+	fresh, err := allocRegion(old.mem.dev, o.size+skew, false, o.off-skew, w)
 	if err != nil || o.size == 0 {
 		return fresh, err
 	}

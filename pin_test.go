@@ -31,7 +31,7 @@ func pinner(t *testing.T, opt fueltest.FakeOptions) (*fueltest.Fake, fuel.Device
 func pinnedFor(t testing.TB, dev fuel.Device, b []byte) *fuel.Storage {
 	t.Helper()
 	s := value(fuel.Alloc(cpu, fuel.U8, len(b), &fuel.Options{Pinned: dev}))(t)
-	if in := s.Region(); !in.Pinned || in.PinnedRefused != "" {
+	if in := s.Region(); !in.Pinned || in.PinnedFor != dev || in.PinnedRefused != "" {
 		t.Fatalf("%+v", in)
 	}
 	value(s.WriteAt(b, 0))(t)
@@ -69,11 +69,18 @@ func TestPinnedFallsBackAndSaysWhy(t *testing.T) {
 			if name == "refused" {
 				succeeds(t, "the next one", s.Pin(t.Context(), dev))
 			} else {
-				wantErr(t, "Pin", s.Pin(t.Context(), dev), fuel.ErrPinned)
 				_, err := fuel.Alloc(cpu, fuel.U8, 5000, &fuel.Options{Pinned: dev, PinnedOnly: true})
 				wantErr(t, "PinnedOnly", err, fuel.ErrPinned)
-				if !strings.Contains(err.Error(), c.why) {
-					t.Error(err)
+				w := must(t)(fuel.Wrap(fuel.U8, value(kernels.Reserve(os.Getpagesize()))(t), nil))
+				again := w.Pin(t.Context(), dev)
+				closeAll(t, w)
+				for _, err := range []error{err, again} { // the same, however it was asked for
+					if text := err.Error(); !strings.Contains(text, c.why) || strings.Count(text, "fuel:") != 1 {
+						t.Error(err)
+					}
+					if want := map[string]error{"no driver": fuel.ErrUnavailable, "no device": fuel.ErrUnavailable, "lost device": fuel.ErrDeviceLost}[name]; want != nil && !errors.Is(err, want) {
+						t.Errorf("%v is no %v", err, want)
+					}
 				}
 			}
 			closeAll(t, s)
@@ -83,7 +90,13 @@ func TestPinnedFallsBackAndSaysWhy(t *testing.T) {
 		})
 	}
 	_, err := fuel.Alloc(cpu, fuel.U8, 1, &fuel.Options{PinnedOnly: true})
-	wantErr(t, "PinnedOnly for no device", err, fuel.ErrPinned)
+	wantErr(t, "PinnedOnly for no device", err, fuel.ErrMismatch)
+	for _, dev := range []fuel.Device{{Kind: fuel.CPU, Index: 1}, {Kind: 99}} {
+		_, err := fuel.Alloc(cpu, fuel.U8, 1, &fuel.Options{Pinned: dev, PinnedOnly: true})
+		if err == nil {
+			t.Errorf("page-locked for %s", dev)
+		}
+	}
 	s := value(fuel.Alloc(cpu, fuel.U8, 0, &fuel.Options{PinnedOnly: true, Pinned: fuel.CUDA.Device(0)}))(t)
 	if in := s.Region(); in.Pinned || in.PinnedRefused != "" {
 		t.Errorf("%+v", in)
@@ -214,4 +227,98 @@ func succeeds(t testing.TB, what string, err error) {
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
+}
+
+// The driver's own reasons are found by errors.Is.
+func TestRefusalToPinIsTheErrorBehindIt(t *testing.T) {
+	fake, dev := pinner(t, fueltest.FakeOptions{})
+	for _, c := range []struct {
+		want error
+		says string
+	}{{os.ErrPermission, "permission"}, {fuel.ErrOutOfMemory, "locks no more"}, {fuel.ErrDeviceLost, "lost"}} {
+		want, says := c.want, c.says
+		fake.Fail(fueltest.OpPin, 1, want)
+		_, err := fuel.Alloc(cpu, fuel.U8, 100, &fuel.Options{Pinned: dev, PinnedOnly: true})
+		if !errors.Is(err, fuel.ErrPinned) || !errors.Is(err, want) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v: %v", want, err)
+		}
+	}
+}
+
+// A device whose granule is above the host's page gets whole ones, whatever the
+// length.
+func TestPinnedMemoryIsOfTheDevicesGranule(t *testing.T) {
+	if !kernels.HaveReserve {
+		require.Skip(t, "mmap", "memory is the Go heap's")
+	}
+	const granule = 64 << 10
+	fake := fueltest.Register(t, fuel.Vulkan, fueltest.FakeOptions{ImportAlign: granule})
+	dev := fake.Device(0)
+	if d := value(fuel.Devices(t.Context()))(t); d[len(d)-1].HostAlign != granule || !d[len(d)-1].Pinned {
+		t.Errorf("%+v", d)
+	}
+	for range 3 {
+		before := value(fuel.MemStats(cpu))(t)
+		var list []*fuel.Storage
+		locked := int64(0)
+		for _, n := range []int{1, 5000, granule, granule + 1, 1 << 20, 4<<20 + 5} {
+			list = append(list, pinnedFor(t, dev, count(n)))
+			locked += int64(n+granule-1) / granule * granule
+		}
+		now := value(fuel.MemStats(cpu))(t)
+		if pieces, bytes := fake.Pinned(); pieces != len(list) || bytes != locked || now.Pinned-before.Pinned != locked || now.Padding-before.Padding != locked-(now.InUse-before.InUse) {
+			t.Errorf("%d pieces of %d bytes, of %d, %+v after %+v", pieces, bytes, locked, now, before)
+		}
+		closeAll(t, list...)
+		if now := value(fuel.MemStats(cpu))(t); now.Pinned != before.Pinned || now.Padding != before.Padding {
+			t.Errorf("%+v after %+v", now, before)
+		}
+		if pieces, _ := fake.Pinned(); pieces != 0 {
+			t.Errorf("%d pieces are left", pieces)
+		}
+	}
+}
+
+// What Pin has locked the private copy is, too, or says why not.
+func TestPrivateCopyNeverLosesAPinSilently(t *testing.T) {
+	fuel.ForcePool(t)
+	fake, dev := pinner(t, fueltest.FakeOptions{})
+	s := must(t)(fuel.FromBytes(cpu, fuel.U8, count(large)))
+	succeeds(t, "Pin", s.Pin(t.Context(), dev))
+	for _, want := range []string{"", "no more"} {
+		if want != "" {
+			fake.Fail(fueltest.OpPin, 1, errors.New(want))
+		}
+		clone := must(t)(s.Clone())
+		fill(t, s, 7)
+		if in := s.Region(); in.Pinned != (want == "") || !strings.HasSuffix(in.PinnedRefused, want) {
+			t.Errorf("%+v", in)
+		}
+		closeAll(t, clone)
+	}
+	closeAll(t, s)
+}
+
+// The reason that lies in the memory comes first: it is the same without a GPU.
+func TestPinSaysWhatIsWrongWithTheMemory(t *testing.T) {
+	_, dev := pinner(t, fueltest.FakeOptions{})
+	page := os.Getpagesize()
+	mem := value(kernels.Reserve(4 * page))(t)
+	small := must(t)(fuel.FromBytes(cpu, fuel.U8, count(100)))
+	begins := must(t)(fuel.Wrap(fuel.U8, mem[64:], nil))
+	ends := must(t)(fuel.Wrap(fuel.U8, mem[:page+5], nil))
+	for s, says := range map[*fuel.Storage]string{begins: "begins 64 after a multiple", ends: "are no multiple", small: ""} {
+		err := s.Pin(t.Context(), dev)
+		if small := says == ""; !errors.Is(err, fuel.ErrPinned) || !strings.Contains(err.Error(), says) || small && !strings.Contains(err.Error(), "Go heap") && !strings.Contains(err.Error(), "small block") {
+			if os.Getenv("FUEL_CHECK") == "" || !small {
+				t.Errorf("want %q: %v", says, err)
+			}
+		}
+	}
+	err := small.Pin(t.Context(), fuel.Metal.Device(9))
+	if os.Getenv("FUEL_CHECK") == "" && errors.Is(err, fuel.ErrUnavailable) {
+		t.Error(err)
+	}
+	closeAll(t, small, begins, ends)
+	succeeds(t, "release", kernels.Release(mem))
 }

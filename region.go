@@ -162,7 +162,7 @@ func allocRegion(dev *device, n int, zero bool, origin int, w wishes) (*region, 
 	var r *region
 	var m *memory
 	// A hook costs more than a small block does.
-	if hooked := dev.id.Kind != CPU || n >= hookedFrom || check.On(); hooked {
+	if hooked := dev.id.Kind != CPU || n >= hookedFrom || check.On() || w.pinned != (Device{}); hooked {
 		r, m = new(region), new(memory)
 		m.hooked = true
 	} else {
@@ -177,15 +177,16 @@ func allocRegion(dev *device, n int, zero bool, origin int, w wishes) (*region, 
 		if err := m.charge(); err != nil {
 			return nil, err
 		}
-		if err := m.alloc(zero); err != nil {
+		lock := wanted(dev, w.pinned)
+		if err := m.alloc(zero, lock.unit()); err != nil {
 			m.discharge()
 			return nil, dev.noted(err, n)
 		}
 		if dev.id.Kind == CPU && m.buf.Handle != goHeap {
 			m.kind = MemoryAnonymous
 		}
-		if dev.id.Kind == CPU && w.pinned != (Device{}) {
-			m.tryPinFor(w.pinned)
+		if lock != nil {
+			m.tryPin(lock)
 		}
 		if w.scope != nil {
 			w.scope.quota.note()
@@ -599,9 +600,11 @@ type RegionInfo struct {
 	Sealed   bool       `json:"sealed"`   // shared memory that no process can change any more
 	Scope    string     `json:"scope,omitempty"`
 
-	// Pinned says that the memory is page-locked for a GPU, and PinnedRefused
-	// why it is not though Options.Pinned or Pin asked for it.
+	// Pinned says that the memory is page-locked, PinnedFor for which GPU, and
+	// PinnedRefused why it is not though Options.Pinned, or Pin of what this is
+	// a private copy of, asked for it, or why it is not any more.
 	Pinned        bool   `json:"pinned"`
+	PinnedFor     Device `json:"pinnedFor,omitzero"`
 	PinnedRefused string `json:"pinnedRefused,omitempty"`
 
 	// HugePages says what came of Options.HugePages, and HugePagesRefused why
@@ -643,7 +646,13 @@ func (r *region) info() RegionInfo {
 		Scope:            r.mem.wishes.scope.Name(),
 		HugePagesRefused: r.mem.huge.Refused,
 	}
-	i.Pinned, i.PinnedRefused = r.mem.pinning.Load().outcome()
+	if p := r.mem.pinning.Load(); p != nil {
+		if err := p.held(); err != nil {
+			i.PinnedRefused = text(err)
+		} else {
+			i.Pinned, i.PinnedFor = true, p.dev
+		}
+	}
 	switch {
 	case r.mem.huge.Refused != "":
 		i.HugePages = HugePagesRefused
@@ -721,7 +730,7 @@ func (d *device) noted(err error, n int) error {
 }
 
 // alloc gets the memory from the driver.
-func (m *memory) alloc(zero bool) error {
+func (m *memory) alloc(zero bool, unit int) error {
 	d := m.dev
 	if err := d.usable(); err != nil {
 		return err
@@ -729,18 +738,18 @@ func (m *memory) alloc(zero bool) error {
 	if most := d.info.MaxAlloc; most > 0 && m.size > most {
 		return fmt.Errorf("%w: %d bytes, and %s takes %d at most", ErrTooLarge, m.size, d.id, most)
 	}
-	err := m.ask(zero)
+	err := m.ask(zero, unit)
 	if err != nil && noMemory(err) && d.trim(0) > 0 {
-		err = m.ask(zero)
+		err = m.ask(zero, unit)
 	}
 	return err
 }
 
-func (m *memory) ask(zero bool) (err error) {
+func (m *memory) ask(zero bool, unit int) (err error) {
 	h, ours := m.dev.be.(*host)
 	switch {
 	case ours:
-		m.buf, m.huge, err = h.alloc(m.size, zero, m.wishes)
+		m.buf, m.huge, err = h.alloc(m.size, zero, m.wishes.huge, unit)
 	default:
 		m.buf, err = m.dev.be.Alloc(m.size, zero)
 		if m.huge.Asked = m.wishes.huge; m.huge.Asked {

@@ -380,7 +380,7 @@ func publicInfo(id Device, d backend.DeviceInfo) DeviceInfo {
 	return DeviceInfo{
 		Device: id, Name: d.Name, UUID: d.UUID, Memory: MemoryInfo(d.Memory),
 		MaxAlloc: d.MaxAlloc, Alignment: d.Alignment,
-		Unified: d.Unified, Pinned: d.Pinned, Peer: d.Peer, HostImport: d.HostImport,
+		Unified: d.Unified, Pinned: d.Pinned, Peer: d.Peer, HostImport: d.HostImport, HostAlign: d.HostAlign,
 	}
 }
 

@@ -32,6 +32,10 @@ type Stats struct {
 	Limit     int64 `json:"limit"`     // bytes that SetLimit allows of them, -1 where there is none
 	Padding   int64 `json:"padding"`   // bytes that blocks are larger than what was asked for
 
+	// Pinned is the bytes of host memory that Storages have page-locked, in whole
+	// pages, from then until they are closed. It is the CPU's to count.
+	Pinned int64 `json:"pinned"`
+
 	Cached        int64 `json:"cached"`        // bytes of freed memory that are kept for reuse
 	LargestCached int64 `json:"largestCached"` // bytes of the largest block of it
 
@@ -51,7 +55,13 @@ func MemStats(dev Device) (Stats, error) {
 	}
 	c := d.cache()
 	stager, ok := d.be.(backend.Stager)
+	pinned := int64(0)
+	if h, ours := d.be.(*host); ours {
+		pinned = h.pinned.Load()
+	}
 	return Stats{
+		Pinned: pinned,
+
 		PageableStaging: ok && stager.Pageable(),
 
 		InUse: d.bytes.Load(), Peak: d.peak.Load(), Regions: d.regions.Load(),

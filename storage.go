@@ -13,7 +13,6 @@
 package fuel
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -110,17 +109,22 @@ func alloc(op string, dev Device, d DType, n int, opt *Options, zero bool) (*Sto
 	if err != nil {
 		return nil, opError(op, dev, 0, err)
 	}
-	if opt != nil && opt.Pinned != (Device{}) && dev.Kind != CPU {
-		return nil, opError(op, dev, size, fmt.Errorf("%w: only memory on the CPU is page-locked", ErrMismatch))
+	if opt != nil && (opt.Pinned != Device{} || opt.PinnedOnly) {
+		switch {
+		case dev.Kind != CPU:
+			return nil, opError(op, dev, size, fmt.Errorf("%w: only memory on the CPU is page-locked", ErrMismatch))
+		case opt.Pinned.Kind == CPU: // of the CPU itself, and PinnedOnly
+			return nil, opError(op, dev, size, fmt.Errorf("%w: Options.Pinned is %s, and no GPU", ErrMismatch, opt.Pinned))
+		}
 	}
 	r, err := allocOn(dev, size, zero, opt.wishes())
 	if err != nil {
 		return nil, opError(op, dev, size, err)
 	}
 	if opt != nil && opt.PinnedOnly && size > 0 {
-		if pinned, why := r.mem.pinning.Load().outcome(); !pinned {
+		if err := r.mem.pinning.Load().held(); err != nil {
 			r.dropOwner()
-			return nil, opError(op, dev, size, fmt.Errorf("%w: %s", ErrPinned, cmp.Or(why, "Options.Pinned names no device")))
+			return nil, opError(op, dev, size, notPinned(err))
 		}
 	}
 	s := newStorage(r, 0, size, n, d, enc, nil)

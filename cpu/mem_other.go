@@ -24,7 +24,8 @@ func Reserve(n int) ([]byte, error) {
 
 func reserveBare(n int) ([]byte, error) { return Reserve(n) }
 
-func reserveAligned(n, align int) ([]byte, error) { return Reserve(n) }
+// ReserveAligned is Reserve.
+func ReserveAligned(n, align int) ([]byte, error) { return Reserve(n) }
 
 // Release leaves memory from Reserve to the garbage collector.
 func Release(b []byte) error { return nil }

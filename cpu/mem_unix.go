@@ -28,11 +28,11 @@ func Reserve(n int) ([]byte, error) {
 // reserveBare is Reserve of pages that are used after restorePages only.
 func reserveBare(n int) ([]byte, error) { return Reserve(n) }
 
-// reserveAligned is Reserve of memory that begins at a multiple of align, a
-// power of two above the page, or 0 for the page.
-func reserveAligned(n, align int) ([]byte, error) {
+// ReserveAligned is Reserve of memory that begins at a multiple of align, in
+// bytes: 0, or a power of two. Below the size of a page it is as that.
+func ReserveAligned(n, align int) ([]byte, error) {
 	b, err := Reserve(n)
-	if err != nil || align == 0 || address(b)&uintptr(align-1) == 0 {
+	if err != nil || align <= pageSize || address(b)&uintptr(align-1) == 0 {
 		return b, err
 	}
 	// The kernel places mappings side by side, so what follows is for the

@@ -57,9 +57,10 @@ func restorePages(b []byte) error {
 	return nil
 }
 
-// reserveAligned is Reserve: the system aligns to 64 KiB, and gives huge pages
-// only to programs with a privilege for that.
-func reserveAligned(n, align int) ([]byte, error) { return Reserve(n) }
+// ReserveAligned is Reserve: the system aligns to 64 KiB, which is at least any
+// align but those of huge pages, and it gives these only to programs with a
+// privilege for that.
+func ReserveAligned(n, align int) ([]byte, error) { return Reserve(n) }
 
 // Release gives memory from Reserve back to the system.
 func Release(b []byte) error {

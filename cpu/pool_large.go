@@ -131,7 +131,7 @@ func (p *Pool) newSpan(n, size int, huge bool) (*span, error) {
 	if huge || size >= bigAlign && p.mappings.Load() < maxMappings { // it may leave a gap
 		align = hugePage
 	}
-	mem, err := p.reserve(func() ([]byte, error) { return reserveAligned(size, align) })
+	mem, err := p.reserve(func() ([]byte, error) { return ReserveAligned(size, align) })
 	if err != nil {
 		exact, _ := AlignUp(n, pageSize)
 		if mem, err = Reserve(exact); err != nil {

@@ -100,7 +100,8 @@ func (o FakeOptions) withDefaults() FakeOptions {
 // freed or is another device's, memory given back while queued work uses it,
 // host memory that faults, a write to imported memory. Memory that was not asked to be zeroed holds 0xA5.
 // Bytes around each allocation must stay as they were. An allocation that is
-// there at the end of the test fails it too: some Storage was not closed.
+// there at the end of the test fails it too, as does host memory that is page-
+// locked then: some Storage was not closed.
 //
 // Its methods are safe for use by several goroutines.
 type Fake struct {
@@ -215,6 +216,7 @@ func (f *Fake) probe(context.Context) (backend.Info, error) {
 
 			Pinned:     f.opt.ImportAlign > 0,
 			HostImport: f.opt.ImportAlign > 0,
+			HostAlign:  f.opt.ImportAlign,
 		})
 	}
 	return info, nil
@@ -316,6 +318,20 @@ func (f *Fake) Live() (allocations int, bytes int64) {
 	return allocations, bytes
 }
 
+// Pinned returns the pieces of host memory that are page-locked for a device of
+// the fake now, and their bytes.
+func (f *Fake) Pinned() (pieces int, bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, d := range f.devices {
+		pieces += len(d.pins)
+		for _, x := range d.pins {
+			bytes += int64(len(x.mem))
+		}
+	}
+	return pieces, bytes
+}
+
 // Hold stops the queues before their next piece of work, until Release. What
 // waits for work waits so long.
 func (f *Fake) Hold() { f.setHeld(true) }
@@ -357,8 +373,8 @@ func (f *Fake) Fail(op Op, n int, err error) {
 }
 
 // FailEvery makes every k-th call from now on fail, among those that can:
-// allocations, fills, copies, uploads, downloads, waits and imports. 0 ends that, and
-// forgets what Fail said.
+// allocations, fills, copies, uploads, downloads, waits, imports and page-locking.
+// 0 ends that, and forgets what Fail said.
 func (f *Fake) FailEvery(k int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -124,6 +124,7 @@ fuel probe --json
       unified, pinned, peer, hostImport
                       what it can do: its memory is the host's; pinned host
                       memory; copies to its peers; host memory without a copy
+      hostAlign       of host memory for that, in bytes; 0: it takes none
 
 fuel inspect --json
   ok                  true if the exit status will be 0

@@ -70,6 +70,7 @@ type DeviceInfo struct {
 	Pinned     bool
 	Peer       bool
 	HostImport bool
+	HostAlign  int // of Importer and Pinner, 0 where it is neither
 }
 
 // Unknown stands for a figure that the system does not tell, apart from 0.

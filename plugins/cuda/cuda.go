@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -155,6 +156,17 @@ func (l *library) has(attribute, device int32) bool {
 	return r.Int32() == 0 && *v != 0
 }
 
+// hostAlign is the unit of host memory that the device takes, 0 where it takes
+// none. Where the driver does not register memory it is because the device does
+// not see the host's caches (Tegra before Xavier): page-locked memory would be
+// slow for the host there.
+func (p *physical) hostAlign() int {
+	if !p.registers {
+		return 0
+	}
+	return os.Getpagesize()
+}
+
 func (p *physical) info() backend.DeviceInfo {
 	return backend.DeviceInfo{
 		Broken: p.broken,
@@ -167,6 +179,7 @@ func (p *physical) info() backend.DeviceInfo {
 		// One call does both.
 		Pinned:     p.registers,
 		HostImport: p.registers,
+		HostAlign:  p.hostAlign(),
 	}
 }
 

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"sync"
 	"unsafe"
@@ -47,15 +46,8 @@ func (g *registrations) holding(addr uintptr, n int) *registration {
 	return nil
 }
 
-// ImportAlign implements gpu.Importer. Where the driver does not register memory
-// it is because the device does not see the host's caches (Tegra before
-// Xavier): page-locked memory would be slow for the host there.
-func (p *port) ImportAlign() int {
-	if !p.phys.registers {
-		return 0
-	}
-	return os.Getpagesize()
-}
+// ImportAlign implements gpu.Importer.
+func (p *port) ImportAlign() int { return p.phys.hostAlign() }
 
 // Import implements gpu.Importer.
 func (p *port) Import(mem []byte, fixed bool) (gpu.Block, error) {

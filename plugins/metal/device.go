@@ -3,6 +3,7 @@ package metal
 import (
 	"errors"
 	"math"
+	"os"
 	"slices"
 
 	"github.com/go-fuel/fuel/internal/backend"
@@ -18,6 +19,15 @@ type description struct {
 	unified    bool
 	workingSet int // bytes that the system recommends not to exceed; 0 is unknown
 	maxBuffer  int // bytes
+}
+
+// hostAlign is the unit of host memory that the device takes: a buffer without a
+// copy is of whole pages. 0 is none.
+func (d *description) hostAlign() int {
+	if !d.unified {
+		return 0
+	}
+	return os.Getpagesize()
 }
 
 var errNoDevice = errors.New("there is no Metal device: a virtual machine has one only where its host gives it one")
@@ -99,6 +109,7 @@ func (m *metal) info(d *description) backend.DeviceInfo {
 
 		Pinned:     d.unified,
 		HostImport: d.unified,
+		HostAlign:  d.hostAlign(),
 	}
 }
 

@@ -3,7 +3,6 @@ package metal
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"unsafe"
 
@@ -103,12 +102,9 @@ func (p *port) allocate(n int, use gpu.Use) (gpu.Block, error) {
 	return b, nil
 }
 
-// ImportAlign implements gpu.Importer: a buffer without a copy is of whole pages.
+// ImportAlign implements gpu.Importer.
 func (p *port) ImportAlign() int {
-	if !p.dev.unified {
-		return 0
-	}
-	return os.Getpagesize()
+	return p.dev.hostAlign()
 }
 
 // Import implements gpu.Importer. Metal lets go of the memory when the buffer goes.

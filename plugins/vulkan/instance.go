@@ -411,6 +411,7 @@ func (d *physical) info() backend.DeviceInfo {
 		Unified:    l.unified && d.kind != typeDiscrete, // of which the host may reach all
 		Pinned:     d.importAlign > 0,
 		HostImport: d.importAlign > 0,
+		HostAlign:  toInt(d.importAlign),
 	}
 }
 
