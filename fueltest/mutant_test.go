@@ -277,7 +277,8 @@ var mutants = []struct {
 				return m.Device.Upload(dst, off, src)
 			}
 			to := m.inner.live[dst.Handle]
-			return m.inner.submit(func() error { copy(to.bytes(off, len(src)), src); return nil }, to), false, nil
+			// By then it may be unmapped.
+			return m.inner.submit(func() error { return m.inner.fromHost(to.bytes(off, len(src)), src) }, to), false, nil
 		}
 		m.wait = func(context.Context, backend.Point) error { return nil } // as a driver that trusts in page-locked memory
 	}},
