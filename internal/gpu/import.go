@@ -51,12 +51,12 @@ func (d *Device) Import(mem []byte, mayFault bool, release func()) (backend.Buff
 
 // adopt gets a Buffer of host memory, which is in no space.
 func (m *memory) adopt(mem []byte, mayFault bool, release func()) (backend.Buffer, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	b, err := m.bring(mem, mayFault)
 	if err != nil {
 		return backend.Buffer{}, err
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	// The host reads its own memory itself, unless that may fault.
 	b.Host, b.Coherent, b.Cached = mem, true, true
 	if mayFault {
@@ -66,22 +66,31 @@ func (m *memory) adopt(mem []byte, mayFault bool, release func()) (backend.Buffe
 	return backend.Buffer{Handle: m.name(s), Size: len(mem)}, nil
 }
 
-// bring gets a Block of host memory. m.mu is held.
+// bring gets a Block of host memory, for a call that is in the device. The driver
+// takes its time, so m.mu is not held meanwhile.
 func (m *memory) bring(mem []byte, fixed bool) (Block, error) {
-	if m.closed {
-		return Block{}, backend.ErrClosed
-	}
-	if m.lim.MaxBlock > 0 && len(mem) > m.lim.MaxBlock {
-		return Block{}, fmt.Errorf("%w: %d bytes, and one allocation has %d at most", backend.ErrTooLarge, len(mem), m.lim.MaxBlock)
-	}
-	if err := m.room(Storage); err != nil {
+	if err := m.charge(len(mem)); err != nil {
 		return Block{}, err
 	}
 	b, err := m.port.(Importer).Import(mem, fixed)
-	if err == nil {
-		m.count.Add(1)
+	if err != nil {
+		m.count.Add(-1)
 	}
 	return b, err
+}
+
+// charge counts one more driver allocation, of n bytes, where it is allowed.
+func (m *memory) charge(n int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lim.MaxBlock > 0 && n > m.lim.MaxBlock {
+		return fmt.Errorf("%w: %d bytes, and one allocation has %d at most", backend.ErrTooLarge, n, m.lim.MaxBlock)
+	}
+	if err := m.room(Storage); err != nil {
+		return err
+	}
+	m.count.Add(1)
+	return nil
 }
 
 // adopted reports whether a Buffer is host memory.
@@ -105,38 +114,42 @@ func (d *Device) disown(b backend.Buffer, after backend.Point) {
 	m.leaving[s] = true
 	passed := m.passed(after)
 	m.mu.Unlock()
-	if passed {
-		m.leave(s)
-		return
-	}
-	go func() {
+	leave := func() {
 		if d.enter() != nil {
 			return // closing gave it back
 		}
 		d.q.settle(after)
+		gone := m.leave(s)
 		d.leave()
-		m.leave(s)
-	}()
+		if gone {
+			s.release() // not in the device: what it ends may be anything
+		}
+	}
+	if passed {
+		leave()
+		return
+	}
+	go leave()
 }
 
-// leave gives a span of host memory back, unless that was done.
-func (m *memory) leave(s *span) {
+// leave gives a span of host memory back, unless that was done, and reports
+// whether its memory may be let go of now.
+func (m *memory) leave(s *span) bool {
 	m.mu.Lock()
-	gone := m.leaving[s] && m.let(s)
+	mine := m.leaving[s]
+	delete(m.leaving, s)
 	m.mu.Unlock()
-	if gone {
-		s.release() // not under the lock: what it ends may be anything
-	}
+	return mine && m.let(s)
 }
 
 // let gives the Block of an adopted span back, and reports whether its memory
-// may be let go of now. m.mu is held.
+// may be let go of now.
 func (m *memory) let(s *span) bool {
-	delete(m.leaving, s)
 	return m.letGo(s.slab.block, func() { go s.release() })
 }
 
-// letGo gives a Block of host memory back. m.mu is held.
+// letGo gives a Block of host memory back. The device cannot be closed
+// meanwhile.
 func (m *memory) letGo(b Block, later func()) bool {
 	m.count.Add(-1)
 	return m.port.(Importer).LetGo(b, later)
@@ -151,6 +164,7 @@ func (m *memory) disownAll() (release []func()) {
 		}
 	}
 	for s := range m.leaving {
+		delete(m.leaving, s)
 		if m.let(s) {
 			release = append(release, s.release)
 		}

@@ -43,8 +43,6 @@ func (d *Device) Pin(mem []byte) (backend.Pin, error) {
 	if err := d.q.lost.Load(); err != nil {
 		return nil, *err
 	}
-	d.mem.mu.Lock()
-	defer d.mem.mu.Unlock()
 	b, err := d.mem.bring(mem, false)
 	if err != nil {
 		return nil, d.q.note(err)
@@ -94,9 +92,10 @@ func (x *pin) Held() bool { return !x.out.Load() }
 
 // Unpin implements backend.Pin.
 func (x *pin) Unpin(gone func()) {
-	x.d.mem.mu.Lock()
-	x.end()
-	x.d.mem.mu.Unlock()
+	if x.d.enter() == nil { // else closing has ended it
+		x.end()
+		x.d.leave()
+	}
 	x.mu.Lock()
 	free := x.free
 	x.gone = gone
@@ -107,7 +106,7 @@ func (x *pin) Unpin(gone func()) {
 }
 
 // end takes x out of the list and gives its Block back, unless that was done.
-// The device's mem.mu is held, so that the port is open, or x was out before.
+// The device cannot be closed meanwhile.
 func (x *pin) end() {
 	if x.out.Swap(true) {
 		return
@@ -137,8 +136,6 @@ func (x *pin) freed() {
 
 // unpinAll ends all pins, for Close.
 func (d *Device) unpinAll() {
-	d.mem.mu.Lock()
-	defer d.mem.mu.Unlock()
 	for len(d.pins.list) > 0 {
 		d.pins.list[0].end()
 	}

@@ -202,3 +202,66 @@ func TestFailedWaitNeverLeavesWorkOnPinnedMemory(t *testing.T) {
 		ok(t, d.Close())
 	}
 }
+
+// A lockingPort takes its time to page-lock memory.
+type lockingPort struct {
+	importingPort
+	gate chan struct{}
+}
+
+func (p lockingPort) Import(mem []byte, fixed bool) (gpu.Block, error) {
+	<-p.gate
+	return p.importingPort.Import(mem, fixed)
+}
+
+func (p lockingPort) LetGo(b gpu.Block, later func()) bool {
+	<-p.gate
+	return p.importingPort.LetGo(b, later)
+}
+
+// Others go on while the driver locks memory, or lets go of it.
+func TestPageLockingNeverHoldsUpTransfers(t *testing.T) {
+	p := lockingPort{importingPort{newSoftPort(t, memories[0], bytewise)}, make(chan struct{})}
+	d := gpu.New(p, bytewise, gpu.Config{})
+	mem, gone, release := pages(t, 2)
+	unit := os.Getpagesize()
+	b := mustAlloc(t, d, 100)
+	transfers := func() {
+		within(t, "a transfer", func() {
+			_, _, err := d.Upload(b, 0, make([]byte, 100))
+			ok(t, err)
+			_, err = d.Download(make([]byte, 100), b, 0)
+			ok(t, err)
+			d.Free(mustAlloc(t, d, 100), 0)
+		})
+	}
+	pinned, imported := make(chan backend.Pin), make(chan backend.Buffer)
+	go func() {
+		x, err := d.Pin(mem[:unit])
+		if err != nil {
+			t.Error(err)
+		}
+		pinned <- x
+	}()
+	go func() {
+		b, err := d.Import(mem[unit:], false, release)
+		if err != nil {
+			t.Error(err)
+		}
+		imported <- b
+	}()
+	time.Sleep(5 * time.Millisecond)
+	transfers()
+	p.gate <- struct{}{}
+	p.gate <- struct{}{}
+	x, i := <-pinned, <-imported
+	go x.Unpin(release)
+	go d.Free(i, 0)
+	time.Sleep(5 * time.Millisecond)
+	transfers()
+	p.gate <- struct{}{}
+	p.gate <- struct{}{}
+	arrives(t, gone, 2)
+	d.Free(b, 0)
+	ok(t, d.Close())
+}
