@@ -136,7 +136,7 @@ func (s *Storage) convert(ctx context.Context, r *region, d DType, k converter, 
 	if err := r.settle(ctx); err != nil {
 		return nil, err
 	}
-	to, err := allocRegion(hostDevice, size, false, 0, wishes{scope: opt.Scope, huge: opt.HugePages})
+	to, err := allocRegion(ctx, hostDevice, size, false, 0, wishes{scope: opt.Scope, huge: opt.HugePages})
 	if err != nil {
 		return nil, err
 	}

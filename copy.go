@@ -235,7 +235,7 @@ func (s *Storage) To(ctx context.Context, dev Device, opt *CopyOptions) (*Storag
 			}()
 		}
 	}
-	r, err := allocRegion(d, s.size, false, 0, loadRegion(&s.own.r).mem.wishes)
+	r, err := allocRegion(ctx, d, s.size, false, 0, loadRegion(&s.own.r).mem.wishes)
 	if err != nil {
 		return nil, opError("To", dev, s.size, err)
 	}

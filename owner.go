@@ -182,7 +182,7 @@ func (o *owner) copyOf(ctx context.Context, old *region, discard bool, progress 
 	if p := old.mem.pinning.Load(); p.held() == nil {
 		w.pinned = p.dev // by Pin, maybe
 	}
-	fresh, err := allocRegion(old.mem.dev, o.size+skew, false, o.off-skew, w)
+	fresh, err := allocRegion(ctx, old.mem.dev, o.size+skew, false, o.off-skew, w)
 	if err != nil || o.size == 0 {
 		return fresh, err
 	}

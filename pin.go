@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/go-fuel/fuel/internal/backend"
@@ -13,10 +14,11 @@ import (
 // is that nobody wished it.
 type pinning struct {
 	dev    Device
-	pin    backend.Pin // nil where it was refused
-	err    error       // then
-	before *pinning    // that the driver ended: it may not have let go
-	bytes  int64       // that are page-locked
+	d      *device      // which has it; nil where it was refused
+	pin    backend.Pin  // nil where it was refused
+	err    error        // then
+	before *pinning     // that the driver ended: it may not have let go
+	bytes  atomic.Int64 // that count as page-locked
 }
 
 var errNotWanted = errors.New("nobody asked for it")
@@ -43,11 +45,14 @@ func (p *pinning) end(gone func()) {
 		p.before.end(gone)
 	default:
 		p.pin.Unpin(func() {
-			hostDevice.be.(*host).pinned.Add(-p.bytes)
+			p.uncount()
 			p.before.end(gone)
 		})
 	}
 }
+
+// uncount ends that its bytes count.
+func (p *pinning) uncount() { hostDevice.be.(*host).pinned.Add(-p.bytes.Swap(0)) }
 
 // notPinned is an ErrPinned that says why.
 func notPinned(err error) error { return &pinError{err} }
@@ -114,8 +119,11 @@ func (m *memory) pinFor(ctx context.Context, dev Device) error {
 	for {
 		before := m.pinning.Load()
 		if before.held() == nil {
-			if before.dev != dev {
+			switch {
+			case before.dev != dev:
 				return notPinned(fmt.Errorf("it is page-locked for %s", before.dev))
+			case before.d != l.d:
+				return notPinned(fmt.Errorf("it is page-locked for %s as that was before Reprobe, which is being closed", dev))
 			}
 			return nil
 		}
@@ -125,6 +133,9 @@ func (m *memory) pinFor(ctx context.Context, dev Device) error {
 		}
 		p.before = before
 		if m.pinning.CompareAndSwap(before, p) {
+			if before != nil {
+				before.uncount()
+			}
 			return nil
 		}
 		p.before = nil
@@ -142,11 +153,11 @@ type lock struct {
 
 // wanted is what to page-lock new memory on a device with, nil where nobody
 // wishes it.
-func wanted(on *device, dev Device) *lock {
+func wanted(ctx context.Context, on *device, dev Device) *lock {
 	if on.id.Kind != CPU || dev == (Device{}) {
 		return nil
 	}
-	l, err := lockOf(context.Background(), dev)
+	l, err := lockOf(ctx, dev)
 	if err != nil {
 		return &lock{dev: dev, err: err}
 	}
@@ -212,8 +223,10 @@ func (l *lock) pin(m *memory, all []byte) (*pinning, error) {
 	case err != nil:
 		return nil, fromDriver(err)
 	}
+	x := &pinning{dev: l.dev, d: l.d, pin: pin}
+	x.bytes.Store(int64(len(mem)))
 	hostDevice.be.(*host).pinned.Add(int64(len(mem)))
-	return &pinning{dev: l.dev, pin: pin, bytes: int64(len(mem))}, nil
+	return x, nil
 }
 
 // pages returns the memory around m that is nobody else's, or says why there is

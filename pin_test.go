@@ -322,3 +322,30 @@ func TestPinSaysWhatIsWrongWithTheMemory(t *testing.T) {
 	closeAll(t, small, begins, ends)
 	succeeds(t, "release", kernels.Release(mem))
 }
+
+// Pin for a device that was lost is not Pin for the one that Reprobe opened.
+func TestPinIsNeverOfADeviceThatIsLost(t *testing.T) {
+	fake, dev := pinner(t, fueltest.FakeOptions{})
+	s := pinnedFor(t, dev, count(10_000))
+	before := value(fuel.MemStats(cpu))(t).Pinned
+	there := must(t)(fuel.Alloc(dev, fuel.U8, 10, nil))
+	fake.Lose()
+	if _, err := there.WriteAt([]byte{1}, 0); !errors.Is(err, fuel.ErrDeviceLost) {
+		t.Fatal(err)
+	}
+	fuel.Reprobe(t.Context())
+	now := must(t)(fuel.Alloc(dev, fuel.U8, 10_000, nil))
+	eventually(t, "Pin never succeeds", func() bool { return s.Pin(t.Context(), dev) == nil }) // the lost one is being closed
+	if fake.Calls(fueltest.OpPin) < 2 {
+		t.Error("Pin for a device that is lost succeeded")
+	}
+	var r fuel.CopyReport
+	succeeds(t, "copy", now.CopyFrom(t.Context(), s, &fuel.CopyOptions{Report: &r}))
+	if r.Staged != 0 {
+		t.Errorf("%+v", r)
+	}
+	if n := value(fuel.MemStats(cpu))(t).Pinned; n != before {
+		t.Errorf("%d bytes count as page-locked, and %d did", n, before)
+	}
+	closeAll(t, s, there, now)
+}

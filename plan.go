@@ -122,7 +122,7 @@ func planCopy(dst, src *Storage) (Plan, error) {
 		}
 	case PathDownload:
 		mem := to.bytes(dst.off, dst.size)
-		if pin := to.mem.pinning.Load(); p.Private && (pin.held() != nil || pin.dev != here.id) {
+		if pin := to.mem.pinning.Load(); p.Private && (pin.held() != nil || pin.d != here) {
 			mem = nil // else the new memory is as this is
 		}
 		if size, reason := here.be.Staging(from.mem.buf, src.off-from.origin, mem, true); size > 0 {
@@ -141,7 +141,7 @@ func planCopy(dst, src *Storage) (Plan, error) {
 // reached says why no staging is needed between d and memory of the host, which
 // reads or writes that of d.
 func (d *device) reached(r *region, does string) string {
-	if p := r.mem.pinning.Load(); p.held() == nil && p.dev == d.id {
+	if p := r.mem.pinning.Load(); p.held() == nil && p.d == d {
 		return fmt.Sprintf("the host's memory is page-locked for %s", d.id)
 	}
 	return fmt.Sprintf("the host %s the memory of %s itself", does, d.id)

@@ -23,6 +23,8 @@ import (
 // all bytes of the Storage that has them are written at once: by Zero, Fill,
 // CopyFrom and the like, also queued, or through MutableBytes, Mutate and
 // VisitMutable of all of them. A write of a part leaves it so, also of that part.
+// A Copy that is queued does not look whether its source was written: Wait on the
+// Point of that tells.
 type Queue struct {
 	dev *device
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-fuel/fuel"
+	"github.com/go-fuel/fuel/fueltest"
 	checked "github.com/go-fuel/fuel/internal/check"
 	"github.com/go-fuel/fuel/internal/race"
 	"github.com/go-fuel/fuel/internal/require"
@@ -183,6 +184,9 @@ func TestDeliberateRaceIsReported(t *testing.T) {
 			s = filled(t, 100, 1)
 		case "wrapped": // memory that the detector does not see
 			s = value(fuel.Wrap(fuel.U8, unseen(t, 100), nil))(t)
+		case "pinned": // nor this
+			_, dev := pinner(t, fueltest.FakeOptions{})
+			s = pinnedFor(t, dev, bytes.Repeat([]byte{1}, 100))
 		case "mapped":
 			s, _ = mapped(t, 100)
 		case "shared":
@@ -195,7 +199,7 @@ func TestDeliberateRaceIsReported(t *testing.T) {
 		return
 	}
 	exe := value(os.Executable())(t)
-	kinds := []string{"heap", "wrapped", "mapped", "shared"}
+	kinds := []string{"heap", "wrapped", "pinned", "mapped", "shared"}
 	for kind := range sharedSources {
 		kinds = append(kinds, kind)
 	}

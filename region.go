@@ -157,8 +157,8 @@ type unhooked struct {
 }
 
 // allocRegion allocates n bytes on dev for an owner whose first byte has the
-// coordinate origin.
-func allocRegion(dev *device, n int, zero bool, origin int, w wishes) (*region, error) {
+// coordinate origin. ctx is for a device to page-lock it with that is not open.
+func allocRegion(ctx context.Context, dev *device, n int, zero bool, origin int, w wishes) (*region, error) {
 	var r *region
 	var m *memory
 	// A hook costs more than a small block does.
@@ -177,7 +177,7 @@ func allocRegion(dev *device, n int, zero bool, origin int, w wishes) (*region, 
 		if err := m.charge(); err != nil {
 			return nil, err
 		}
-		lock := wanted(dev, w.pinned)
+		lock := wanted(ctx, dev, w.pinned)
 		if err := m.alloc(zero, lock.unit()); err != nil {
 			m.discharge()
 			return nil, dev.noted(err, n)

@@ -146,7 +146,7 @@ func allocOn(dev Device, size int, zero bool, w wishes) (*region, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	return allocRegion(d, size, zero, 0, w)
+	return allocRegion(context.Background(), d, size, zero, 0, w)
 }
 
 // clearPad zeroes the last byte where it has bits of no element.

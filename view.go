@@ -171,7 +171,7 @@ func (s *Storage) rawWrite(align uintptr) ([]byte, error) {
 // other memory only.
 func (s *Storage) startRaw() (*region, error) {
 	n := 0
-	if m := loadRegion(&s.own.r).mem; m.kind == MemoryWrapped || m.kind == MemoryShared && !m.ro.Load() {
+	if m := loadRegion(&s.own.r).mem; m.kind == MemoryWrapped || m.kind == MemoryAnonymous && m.wishes.pinned != (Device{}) || m.kind == MemoryShared && !m.ro.Load() {
 		n = s.size
 	}
 	r, err := s.beginWrite(context.Background(), 0, n, false)

@@ -117,3 +117,77 @@ func TestCloseNeverCallsBackUnderItsLock(t *testing.T) {
 		t.Errorf("let go %d times", gone.Load())
 	}
 }
+
+// A slab may be back with the driver before that has refused the next one.
+func TestMemoryThatHasLeftIsNeverMissed(t *testing.T) {
+	sp := newSoftPort(t, memories[0], bytewise)
+	p := slowPort{sp, make(chan struct{})}
+	d := gpu.New(p, bytewise, gpu.Config{})
+	d.SetCache(-1, -1)
+	d.Free(mustAlloc(t, d, 64<<20), 0)
+	full := true
+	sp.refuse = func(int, gpu.Use) error { // sp.mu is held
+		if !full {
+			return nil
+		}
+		full = false
+		close(p.gate)
+		for len(sp.blocks) > 0 {
+			sp.mu.Unlock()
+			time.Sleep(time.Millisecond)
+			sp.mu.Lock()
+		}
+		return backend.ErrNoMemory
+	}
+	d.Free(mustAlloc(t, d, 64<<20), 0)
+	ok(t, d.Close())
+}
+
+// A hangingPort never ends.
+type hangingPort struct {
+	importingPort
+	gate chan struct{}
+}
+
+func (p hangingPort) Close() error {
+	<-p.gate
+	return p.importingPort.Close()
+}
+
+func TestUnpinNeverWaitsForClose(t *testing.T) {
+	p := hangingPort{importingPort{newSoftPort(t, memories[0], bytewise)}, make(chan struct{})}
+	d := gpu.New(p, bytewise, gpu.Config{})
+	mem, gone, release := pages(t, 1)
+	x, err := d.Pin(mem)
+	ok(t, err)
+	closed := make(chan error)
+	go func() { closed <- d.Close() }()
+	for x.Held() {
+		time.Sleep(time.Millisecond)
+	}
+	within(t, "Unpin", func() { x.Unpin(release) })
+	close(p.gate)
+	ok(t, <-closed)
+	arrives(t, gone, 1)
+}
+
+// Page-locked memory is none of the driver's allocations, where it does not count
+// them.
+func TestPinsNeverTakeTheDevicesAllocations(t *testing.T) {
+	d := gpu.New(importingPort{newSoftPort(t, memories[0], bytewise)}, bytewise, gpu.Config{})
+	const n = 4200
+	mem, gone, release := pages(t, n)
+	unit := len(mem) / n
+	var list []backend.Pin
+	for i := range n {
+		x, err := d.Pin(mem[i*unit:][:unit])
+		ok(t, err)
+		list = append(list, x)
+	}
+	d.Free(mustAlloc(t, d, 1<<20), 0)
+	for _, x := range list {
+		x.Unpin(release)
+	}
+	arrives(t, gone, n)
+	ok(t, d.Close())
+}

@@ -74,23 +74,34 @@ func (m *memory) bring(mem []byte, fixed bool) (Block, error) {
 	}
 	b, err := m.port.(Importer).Import(mem, fixed)
 	if err != nil {
-		m.count.Add(-1)
+		m.discharge()
 	}
 	return b, err
 }
 
-// charge counts one more driver allocation, of n bytes, where it is allowed.
+// charge counts one more driver allocation, of n bytes, where it is allowed. A
+// driver that does not count its own has none for host memory.
 func (m *memory) charge(n int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lim.MaxBlock > 0 && n > m.lim.MaxBlock {
 		return fmt.Errorf("%w: %d bytes, and one allocation has %d at most", backend.ErrTooLarge, n, m.lim.MaxBlock)
 	}
+	if m.lim.MaxAllocations == 0 {
+		return nil
+	}
 	if err := m.room(Storage); err != nil {
 		return err
 	}
 	m.count.Add(1)
 	return nil
+}
+
+// discharge undoes charge.
+func (m *memory) discharge() {
+	if m.lim.MaxAllocations > 0 {
+		m.count.Add(-1)
+	}
 }
 
 // adopted reports whether a Buffer is host memory.
@@ -151,7 +162,7 @@ func (m *memory) let(s *span) bool {
 // letGo gives a Block of host memory back. The device cannot be closed
 // meanwhile.
 func (m *memory) letGo(b Block, later func()) bool {
-	m.count.Add(-1)
+	m.discharge()
 	return m.port.(Importer).LetGo(b, later)
 }
 

@@ -254,6 +254,7 @@ func (m *memory) grow(n int) error {
 		want = n // one of its own
 	}
 	for {
+		leaving := m.leavers.Load() > 0 // some may have left when add is refused
 		err := m.add(want)
 		switch {
 		case err == nil:
@@ -267,7 +268,7 @@ func (m *memory) grow(n int) error {
 			}
 		case m.emptied():
 			m.trim(0)
-		case m.leavers.Load() > 0: // soon there is more
+		case leaving:
 			m.leaver.Wait()
 		default:
 			return err

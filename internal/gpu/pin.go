@@ -80,11 +80,11 @@ func (p *pins) find(mem []byte) (x *pin, off int) {
 		return nil, 0
 	}
 	x = p.list[i]
-	off = int(start(mem) - start(x.mem))
-	if off > len(x.mem) || len(mem) > len(x.mem)-off {
+	from := start(mem) - start(x.mem)
+	if size := uintptr(len(x.mem)); from > size || uintptr(len(mem)) > size-from {
 		return nil, 0
 	}
-	return x, off
+	return x, int(from)
 }
 
 // Held implements backend.Pin.
@@ -92,6 +92,15 @@ func (x *pin) Held() bool { return !x.out.Load() }
 
 // Unpin implements backend.Pin.
 func (x *pin) Unpin(gone func()) {
+	if !x.d.closing.TryRLock() { // who closes the device may wait for a driver that hangs
+		go x.unpin(gone)
+		return
+	}
+	x.d.closing.RUnlock()
+	x.unpin(gone)
+}
+
+func (x *pin) unpin(gone func()) {
 	if x.d.enter() == nil { // else closing has ended it
 		x.end()
 		x.d.leave()

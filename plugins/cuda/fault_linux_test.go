@@ -113,6 +113,21 @@ func TestFailedTrialNeverFreesWhatIsInUse(t *testing.T) {
 	is(t, errors.Join(s.Close(), o.Close()), nil)
 }
 
+// A stream that is gone has no work to wait for.
+func TestWorkOfAResetDeviceIsNeverWaitedFor(t *testing.T) {
+	f := newFake(t, "")
+	p := f.port()
+	f.script("always cuStreamSynchronize 400")
+	within(t, "a copy between devices", func() {
+		err := p.alone(func(uintptr) error { return nil })
+		if err == nil || strings.Count(err.Error(), "400") != 1 {
+			t.Error(err)
+		}
+	})
+	f.script("clear")
+	is(t, p.Close(), nil)
+}
+
 // Another's loss that nobody knew of is not this device's.
 func TestLossOfAnotherIsNeverThisDevices(t *testing.T) {
 	for _, met := range []bool{false, true} {

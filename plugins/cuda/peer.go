@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -165,13 +166,16 @@ func (p *port) alone(f func(stream uintptr) error) error {
 			return err
 		}
 		err := f(*stream)
+		var first error
 		for { // what is queued uses memory that the caller frees then
-			wait := p.failed("cuStreamSynchronize", p.StreamSynchronize.Call(*stream))
-			if err = errors.Join(err, wait); unlessLost(wait) == nil {
+			r := p.StreamSynchronize.Call(*stream)
+			wait := p.failed("cuStreamSynchronize", r)
+			first = cmp.Or(first, wait)
+			if unlessLost(wait) == nil || result(r.Int32()) == invalidHandle { // somebody has reset the device
 				break
 			}
 			time.Sleep(time.Millisecond)
 		}
-		return errors.Join(err, p.failed("cuStreamDestroy", p.StreamDestroy.Call(*stream)))
+		return errors.Join(err, first, p.failed("cuStreamDestroy", p.StreamDestroy.Call(*stream)))
 	})
 }

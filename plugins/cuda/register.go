@@ -21,8 +21,9 @@ const (
 // registrations are the host memory that the driver has page-locked for others:
 // it stays theirs, and is theirs alone again when the device is gone.
 type registrations struct {
-	mu   sync.Mutex
-	list []*registration
+	mu   sync.Mutex // held while the driver registers, which takes its time
+	look sync.RWMutex
+	list []*registration // changes under both
 }
 
 // A registration is one range of it. The driver refuses ranges that overlap
@@ -63,7 +64,9 @@ func (p *port) Import(mem []byte, fixed bool) (gpu.Block, error) {
 		if err := p.register(r); err != nil {
 			return gpu.Block{}, err
 		}
+		g.look.Lock()
 		g.list = append(g.list, r)
+		g.look.Unlock()
 	case r.fixed && !fixed:
 		return gpu.Block{}, errors.New("it is page-locked already, to be read only")
 	}
@@ -120,7 +123,9 @@ func (p *port) LetGo(b gpu.Block, later func()) bool {
 
 // drop forgets a registration, whose memory is its owners' again.
 func (g *registrations) drop(r *registration) {
+	g.look.Lock()
 	g.list = slices.DeleteFunc(g.list, func(o *registration) bool { return o == r })
+	g.look.Unlock()
 	for _, f := range r.later {
 		f()
 	}
@@ -166,8 +171,8 @@ func (p *port) closeRegistrations(end func() error) error {
 // not tell.
 func (p *port) deviceAddress(b gpu.Block) uintptr {
 	g := &p.registered
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.look.RLock()
+	defer g.look.RUnlock()
 	r := g.holding(addressOf(b, 0), b.Size)
 	if r == nil || r.device == 0 {
 		return 0
