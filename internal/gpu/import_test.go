@@ -122,9 +122,7 @@ func TestImportedMemoryIsKeptUntilItsWorkHasPassed(t *testing.T) {
 	}
 	close(gate)
 	ok(t, d.Wait(t.Context(), at))
-	for end := time.Now().Add(5 * time.Second); gone.Load() == 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	arrives(t, gone, 1)
 	got := make([]byte, len(mem))
 	_, err = d.Download(got, to, 0)
 	ok(t, err)
@@ -159,12 +157,7 @@ func TestClosedDeviceNeverKeepsHostMemory(t *testing.T) {
 	ok(t, d.Close())
 	d.Free(kept, 0)
 	d.Free(to, 0)
-	for end := time.Now().Add(5 * time.Second); gone.Load() < 2 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	if gone.Load() != 2 {
-		t.Errorf("let go %d times, want once each of two", gone.Load())
-	}
+	arrives(t, gone, 2) // once each
 	if _, err := d.Import(mem, false, release); !errors.Is(err, backend.ErrClosed) {
 		t.Errorf("import by a closed device: %v", err)
 	}

@@ -61,11 +61,10 @@ func TestHostMemoryStaysWhereTheDriverKeepsIt(t *testing.T) {
 	}
 }
 
+// arrives waits until n pieces of memory have been let go of.
 func arrives(t *testing.T, gone *atomic.Int32, n int32) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); gone.Load() < n && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "memory is let go of", func() bool { return gone.Load() >= n })
 	if gone.Load() != n {
 		t.Errorf("let go %d times, want %d", gone.Load(), n)
 	}

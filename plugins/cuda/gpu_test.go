@@ -55,12 +55,18 @@ func TestGPURunsKernelsOfUsers(t *testing.T) {
 	}
 }
 
-// Report 7 of VENDOR-APIS.md on hardware.
+// Report 7 of VENDOR-APIS.md (purego#485) on hardware.
 func TestGPUManyShortLockedGoroutines(t *testing.T) {
 	devices, _ := realDevices(t, gpu.Config{})
+	checkLocked(t, devices, 10_000)
+}
+
+// checkLocked uses devices in n goroutines that end while they are locked to
+// their threads, or not.
+func checkLocked(t *testing.T, devices []fuel.DeviceInfo, n int) {
 	var wg sync.WaitGroup
 	limit := make(chan struct{}, 64)
-	for i := range 10000 {
+	for i := range n {
 		limit <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-limit }()

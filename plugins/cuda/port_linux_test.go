@@ -647,32 +647,15 @@ func TestGoroutinesOnTwoDevicesNeverMixThem(t *testing.T) {
 	storm.Wait()
 }
 
-// Report 7 (purego#485): goroutines that end while they are locked, or not.
+// Report 7 of VENDOR-APIS.md (purego#485).
 func TestManyShortLockedGoroutines(t *testing.T) {
 	f := newFake(t, "late 0")
-	dev := f.use(0)
-	s := from(t, dev, []byte("some bytes"))
+	f.use(0)
 	n := 2000
 	if testing.Short() {
 		n = 200
 	}
-	limit := make(chan struct{}, 16)
-	var wg sync.WaitGroup
-	for i := range n {
-		limit <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-limit }()
-			runtime.LockOSThread()
-			if i%4 != 0 {
-				defer runtime.UnlockOSThread()
-			}
-			got := make([]byte, 10)
-			if _, err := s.ReadAt(got, 0); err != nil || string(got) != "some bytes" {
-				t.Errorf("%q, %v", got, err)
-			}
-		})
-	}
-	wg.Wait()
+	checkLocked(t, row(t).Devices, n)
 }
 
 // A wait that fails leaves a transfer on its way: what it uses is not used again.
