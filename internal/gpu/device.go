@@ -20,7 +20,8 @@ import (
 	"github.com/go-fuel/fuel/internal/backend"
 )
 
-// A Device is a backend.Device, and a backend.Cacher, over a Port.
+// A Device is a backend.Device over a Port, and a backend.Cacher; where the Port
+// can, a backend.Importer, Pinner, Peer and Stager as well.
 type Device struct {
 	port Port
 	lim  Limits

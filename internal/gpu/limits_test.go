@@ -12,7 +12,6 @@ import (
 )
 
 // toInt is a recorded figure as an int, as plugins have it.
-func toInt(n uint64) int { return int(min(n, uint64(^uint(0)>>1))) }
 
 // Heaps of real devices, as the threads named have them; MaxBlock where one
 // tells it. Rows without a source are made up, to be small.
@@ -23,12 +22,12 @@ var recorded = []struct {
 	allocations    int // of Storages
 	leftForStaging int
 }{
-	{"NVIDIA discrete", "nvpro-samples/vk_slang_editor#1", Limits{Heap: toInt(4120903680), MaxAllocations: 4096, Align: 256, Atom: 64}, 64 << 20, 256 << 20, 4032, 0},
-	{"AMD discrete, blocks of 2 GiB", "ggml-org/llama.cpp#5441, #15054", Limits{Heap: toInt(8321499136), MaxBlock: toInt(2 << 30), MaxAllocations: 4096, Align: 256, Atom: 128}, 64 << 20, 256 << 20, 4032, 0},
+	{"NVIDIA discrete", "nvpro-samples/vk_slang_editor#1", Limits{Heap: Int(4120903680), MaxAllocations: 4096, Align: 256, Atom: 64}, 64 << 20, 256 << 20, 4032, 0},
+	{"AMD discrete, blocks of 2 GiB", "ggml-org/llama.cpp#5441, #15054", Limits{Heap: Int(8321499136), MaxBlock: Int(2 << 30), MaxAllocations: 4096, Align: 256, Atom: 128}, 64 << 20, 256 << 20, 4032, 0},
 	{"AMD, its window of 256 MiB", "nowrep/obs-vkcapture#6", Limits{Heap: 256 << 20, MaxAllocations: 4096, Align: 256, Atom: 128}, 32 << 20, 32 << 20, 4032, 0},
-	{"Apple M1 through MoltenVK", "KhronosGroup/MoltenVK#2292", Limits{Heap: toInt(16 << 30), MaxAllocations: toInt(1<<32 - 1), Align: 256, Atom: 64, Shared: true}, 64 << 20, 256 << 20, 4032, 16 << 20},
-	{"Adreno", "ggml-org/llama.cpp#5198", Limits{Heap: toInt(3826401280), MaxAllocations: 4096, Align: 256, Atom: 64, Shared: true}, 64 << 20, 256 << 20, 4032, 16 << 20},
-	{"llvmpipe", "vulkaninfo of Mesa 22.3.6", Limits{Heap: toInt(2 << 30), MaxAllocations: 4096, Align: 256, Atom: 64, Shared: true}, 64 << 20, 256 << 20, 4032, 16 << 20},
+	{"Apple M1 through MoltenVK", "KhronosGroup/MoltenVK#2292", Limits{Heap: Int(16 << 30), MaxAllocations: Int(1<<32 - 1), Align: 256, Atom: 64, Shared: true}, 64 << 20, 256 << 20, 4032, 16 << 20},
+	{"Adreno", "ggml-org/llama.cpp#5198", Limits{Heap: Int(3826401280), MaxAllocations: 4096, Align: 256, Atom: 64, Shared: true}, 64 << 20, 256 << 20, 4032, 16 << 20},
+	{"llvmpipe", "vulkaninfo of Mesa 22.3.6", Limits{Heap: Int(2 << 30), MaxAllocations: 4096, Align: 256, Atom: 64, Shared: true}, 64 << 20, 256 << 20, 4032, 16 << 20},
 	{"a heap of 1 GiB", "", Limits{Heap: 1 << 30, MaxAllocations: 4096, Align: 256, Atom: 64, Shared: true}, 64 << 20, 128 << 20, 4032, 16 << 20},
 	{"a heap of 128 MiB", "", Limits{Heap: 128 << 20, MaxBlock: 64 << 20, MaxAllocations: 4096, Align: 256, Atom: 256, Shared: true}, 16 << 20, 16 << 20, 4032, 8 << 20},
 	{"nothing told", "", Limits{Align: 64, Atom: 1}, 64 << 20, 256 << 20, 4032, 0},

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 	"unsafe"
 
 	"github.com/go-fuel/fuel/internal/backend"
 	"github.com/go-fuel/fuel/internal/dl"
+	"github.com/go-fuel/fuel/internal/gpu"
 )
 
 // A clock tells which work has passed: an event is recorded after each batch.
@@ -110,7 +110,7 @@ func (c *clock) reached() (backend.Point, error) {
 // await waits in the driver where ctx cannot end it, else it looks now and then.
 func (c *clock) await(ctx context.Context, at backend.Point) error {
 	if ctx.Done() != nil {
-		return poll(ctx, func() (bool, error) {
+		return gpu.Poll(ctx, func() (bool, error) {
 			now, err := c.reached()
 			return now >= at, err
 		})
@@ -164,18 +164,4 @@ func (c *clock) destroy() (err error) {
 		}
 	}
 	return err
-}
-
-// poll calls f now and then until it is done.
-func poll(ctx context.Context, f func() (done bool, err error)) error {
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
-		if done, err := f(); done || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -133,7 +132,7 @@ func (l *library) describe(ordinal int32) (*physical, error) {
 	if err := l.failed("cuDeviceTotalMem", l.DeviceTotalMem.Call(uintptr(unsafe.Pointer(total)), uintptr(uint32(p.device)))); err != nil {
 		return nil, err
 	}
-	p.total = int(min(uint64(*total), math.MaxInt))
+	p.total = gpu.Int(uint64(*total))
 	if l.DeviceGetUUID.Valid() {
 		id := new([16]byte)
 		// Without it the device has no stable name, which is no loss of memory.

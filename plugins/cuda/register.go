@@ -36,10 +36,13 @@ type registration struct {
 	later  []func() // to be called when the driver has let go
 }
 
+// start is the address of memory that is not Go's.
+func start(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
+
 // holding returns the registration that n bytes at an address are in, else nil.
 func (g *registrations) holding(addr uintptr, n int) *registration {
 	for _, r := range g.list {
-		begin := uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))
+		begin := start(r.mem)
 		if addr >= begin && addr-begin <= uintptr(len(r.mem)) && uintptr(n) <= uintptr(len(r.mem))-(addr-begin) {
 			return r
 		}
@@ -56,7 +59,7 @@ func (p *port) Import(mem []byte, fixed bool) (gpu.Block, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p.unregisterLeft()
-	addr := uintptr(unsafe.Pointer(unsafe.SliceData(mem))) // not Go's: the driver keeps it
+	addr := start(mem) // not Go's: the driver keeps it
 	r := g.holding(addr, len(mem))
 	switch {
 	case r == nil:
@@ -79,7 +82,7 @@ func (p *port) register(r *registration) error {
 	if r.fixed && p.phys.registersFixed {
 		flags |= hostRegisterReadOnly
 	}
-	addr := uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))
+	addr := start(r.mem)
 	return p.in(func() error {
 		if err := p.failed("cuMemHostRegister", p.MemHostRegister.Call(addr, uintptr(len(r.mem)), flags)); err != nil {
 			return err
@@ -95,7 +98,7 @@ func (p *port) register(r *registration) error {
 // unregister makes the driver let go of memory. The device's context is current.
 // Whoever reset the device has done that already.
 func (p *port) unregister(r *registration) error {
-	err := p.failed("cuMemHostUnregister", p.MemHostUnregister.Call(uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))))
+	err := p.failed("cuMemHostUnregister", p.MemHostUnregister.Call(start(r.mem)))
 	if errors.Is(err, notRegistered) {
 		return nil
 	}
@@ -177,5 +180,5 @@ func (p *port) deviceAddress(b gpu.Block) uintptr {
 	if r == nil || r.device == 0 {
 		return 0
 	}
-	return r.device + addressOf(b, 0) - uintptr(unsafe.Pointer(unsafe.SliceData(r.mem)))
+	return r.device + addressOf(b, 0) - start(r.mem)
 }

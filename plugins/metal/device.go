@@ -2,7 +2,6 @@ package metal
 
 import (
 	"errors"
-	"math"
 	"os"
 	"slices"
 
@@ -61,12 +60,10 @@ func (m *metal) describe(d object) description {
 		name:       m.text(m.get(d, name)),
 		registry:   uint64(m.send(d, registryID)),
 		unified:    m.send(d, hasUnifiedMemory).Bool(),
-		workingSet: toInt(uint64(m.send(d, recommendedMaxWorkingSetSize))),
-		maxBuffer:  toInt(uint64(m.send(d, maxBufferLength))),
+		workingSet: gpu.Int(uint64(m.send(d, recommendedMaxWorkingSetSize))),
+		maxBuffer:  gpu.Int(uint64(m.send(d, maxBufferLength))),
 	}
 }
-
-func toInt(n uint64) int { return int(min(n, math.MaxInt)) }
 
 // drop releases the devices of a list.
 func (m *metal) drop(list []description) {
@@ -119,6 +116,6 @@ func (m *metal) memory(d *description) backend.MemInfo {
 		return backend.MemInfo{Total: backend.Unknown, Free: backend.Unknown}
 	}
 	var used int
-	m.pool(func() { used = toInt(uint64(m.send(d.object, currentAllocatedSize))) })
+	m.pool(func() { used = gpu.Int(uint64(m.send(d.object, currentAllocatedSize))) })
 	return backend.MemInfo{Total: int64(d.workingSet), Free: int64(max(d.workingSet-used, 0))}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"sync"
 
 	"github.com/go-fuel/fuel"
@@ -66,18 +64,9 @@ func (d *driver) open(_ context.Context, index int) (backend.Device, error) {
 		return nil, errors.New("no such device any more")
 	}
 	dev := d.current[index]
-	p, err := openPort(d.metal, dev, !dev.unified || d.private || wanted("FUEL_METAL_PRIVATE"))
+	p, err := openPort(d.metal, dev, !dev.unified || d.private || gpu.Switch("FUEL_METAL_PRIVATE"))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dev.name, err)
 	}
 	return gpu.New(p, dev.limits(), d.config), nil
-}
-
-// wanted reads a switch of the environment by its value.
-func wanted(name string) bool {
-	switch strings.ToLower(os.Getenv(name)) {
-	case "1", "true", "yes", "on":
-		return true
-	}
-	return false
 }

@@ -36,7 +36,7 @@ func (p *port) ImportAlign() int {
 	if !p.GetMemoryHostPointerPropertiesEXT.Valid() {
 		return 0
 	}
-	return toInt(p.phys.importAlign)
+	return gpu.Int(p.phys.importAlign)
 }
 
 // Import implements gpu.Importer. Drivers refuse memory of some kinds, above

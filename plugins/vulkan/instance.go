@@ -4,13 +4,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"unsafe"
 
 	"github.com/go-fuel/fuel/internal/backend"
 	"github.com/go-fuel/fuel/internal/dl"
+	"github.com/go-fuel/fuel/internal/gpu"
 )
 
 // Versions as Vulkan packs them.
@@ -118,15 +118,6 @@ func (o options) names() []string {
 		return o.libraries
 	}
 	return libraries()
-}
-
-// wanted reads a switch of the environment by its value.
-func wanted(name string) bool {
-	switch strings.ToLower(os.Getenv(name)) {
-	case "1", "true", "yes", "on":
-		return true
-	}
-	return false
 }
 
 // newInstance asks the loader for its drivers and their devices.
@@ -374,7 +365,7 @@ func (d *physical) maxBlock(l layout) int {
 			n = min(n, limit)
 		}
 	}
-	return toInt(n)
+	return gpu.Int(n)
 }
 
 // shared reports whether staging memory is in a heap of Storages.
@@ -396,7 +387,7 @@ func (d *physical) align() int {
 	for _, a := range []uint64{d.limits.minTexelBufferOffsetAlignment, d.limits.minUniformBufferOffsetAlignment, d.limits.minStorageBufferOffsetAlignment, d.limits.nonCoherentAtomSize} {
 		n = max(n, a)
 	}
-	return toInt(n)
+	return gpu.Int(n)
 }
 
 // info is the device as the core knows it.
@@ -411,7 +402,7 @@ func (d *physical) info() backend.DeviceInfo {
 		Unified:    l.unified && d.kind != typeDiscrete, // of which the host may reach all
 		Pinned:     d.importAlign > 0,
 		HostImport: d.importAlign > 0,
-		HostAlign:  toInt(d.importAlign),
+		HostAlign:  gpu.Int(d.importAlign),
 	}
 }
 

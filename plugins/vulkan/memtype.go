@@ -1,6 +1,11 @@
 package vulkan
 
-import "slices"
+import (
+	"math"
+	"slices"
+
+	"github.com/go-fuel/fuel/internal/gpu"
+)
 
 // Bits of VkMemoryPropertyFlags and VkMemoryHeapFlags.
 const (
@@ -147,9 +152,4 @@ func bit(flags, b uint32) int {
 }
 
 // addInt adds without wrapping.
-func addInt(a int, b uint64) int { return a + toInt(min(b, uint64(maxInt-a))) }
-
-const maxInt = int(^uint(0) >> 1)
-
-// toInt is x, or the largest int.
-func toInt(x uint64) int { return int(min(x, uint64(maxInt))) }
+func addInt(a int, b uint64) int { return a + gpu.Int(min(b, uint64(math.MaxInt-a))) }

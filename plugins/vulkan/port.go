@@ -110,11 +110,11 @@ func openPort(d *physical, o portOptions, done func()) (_ *port, err error) {
 	}
 	p.lim = gpu.Limits{
 		MaxBlock:       d.maxBlock(p.layout),
-		MaxAllocations: toInt(uint64(d.limits.maxMemoryAllocationCount)),
+		MaxAllocations: gpu.Int(uint64(d.limits.maxMemoryAllocationCount)),
 		Heap:           p.layout.heap,
 		Shared:         d.shared(p.layout),
 		Align:          d.align(),
-		Atom:           max(toInt(d.limits.nonCoherentAtomSize), 1),
+		Atom:           max(gpu.Int(d.limits.nonCoherentAtomSize), 1),
 		FillUnit:       4,
 		// NVIDIA's driver moves the start of some fills down to a multiple of
 		// 16 (gfx-rs/wgpu#4122).
@@ -304,7 +304,7 @@ func (p *port) back(buffer, size uint64, i uint32) (gpu.Block, error) {
 		mapped := new(unsafe.Pointer)
 		err = p.call("vkMapMemory", p.MapMemory.Call(p.device, uintptr(*memory), 0, ^uintptr(0), 0, uintptr(unsafe.Pointer(mapped))).Int32())
 		if err == nil {
-			b.Host = unsafe.Slice((*byte)(*mapped), toInt(size))
+			b.Host = unsafe.Slice((*byte)(*mapped), gpu.Int(size))
 		}
 	}
 	if err != nil {
@@ -605,17 +605,10 @@ func (f *fenced) reached() (backend.Point, error) {
 }
 
 func (f *fenced) await(ctx context.Context, at backend.Point) error {
-	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+	return gpu.Poll(ctx, func() (bool, error) {
 		now, err := f.reached()
-		if err != nil || now >= at {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-	}
+		return now >= at, err
+	})
 }
 
 func (f *fenced) external() bool { return false }

@@ -55,7 +55,7 @@ func (d *driver) probe(context.Context) (info backend.Info, err error) {
 	}
 	info.Library = d.lib.Path()
 	opt := d.opt
-	opt.cpu = opt.cpu || wanted("FUEL_VULKAN_CPU")
+	opt.cpu = opt.cpu || gpu.Switch("FUEL_VULKAN_CPU")
 	in, err := newInstance(d.lib, opt)
 	if err != nil {
 		return info, explain(err)
